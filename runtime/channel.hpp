@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/memory/check.hpp>
+#include <reprise/runtime/channel_item.hpp>
+#include <reprise/runtime/channel_word.hpp>
+#include <reprise/runtime/control_lane.hpp>
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+
+namespace reprise {
+
+/// Where a channel delivers the one token that ends the consumer's park. wake() is called at most
+/// once per park, by any thread, and possibly before the consumer has begun to wait.
+struct WakeTarget {
+  virtual void wake() noexcept = 0;
+
+protected:
+  ~WakeTarget() = default;
+};
+
+struct ChannelOptions {
+  std::size_t capacity = 1024;     ///< slots; a power of two, at least 2
+  std::uint64_t first_ticket = 0;  ///< tests start near the wrap of 60 bits
+  /// What a poster does with a control node that came after the consumer had left. Null: calls the
+  /// node's own `run` with a null context. Called without any lock, on the poster's thread.
+  void (*closed_item)(ControlNode& node, void* context) noexcept = nullptr;
+  void* closed_context = nullptr;
+};
+
+/// The way from any number of threads to the one that owns a device: an ordered lane, a bounded
+/// ring of commands that are built and run in their slots, and an unordered control lane.
+///
+/// Order        A submission's ticket is its place. If submission A happens before submission B,
+///              A is served before B, whatever threads they came from and whether or not the ring
+///              was full.
+/// Full         A submission that finds no room takes its ticket all the same and keeps its
+///              command in the caller's Late, which goes to the consumer by intrusive link; only
+///              try_submit() answers would_block. After the ticket nothing throws, allocates or
+///              locks.
+/// End          close() is a point in the order of tickets: what was ticketed before is served,
+///              nothing is after. Control nodes go for ever; after the consumer has left, posters
+///              serve them.
+/// Consumer     drain_control(); consume() while it answers true; then either pause() and look
+///              again, or try_park() and wait for the token. front() empty while
+///              has_unpublished() means a producer was stopped between its ticket and its command:
+///              spin, then wait with a timeout; parking is refused meanwhile.
+///
+/// Lifetime  Outlives every call into it. Commands still in slots when it is destroyed are
+///           destroyed unrun; late ones belong to their callers; control nodes are treated as
+///           those that came after the consumer had left.
+/// Threads   submit, try_submit, post, ring_bell, close, is_closed, tickets_taken: any.
+///           The rest: the consumer's.
+/// Errors    Nothing throws but the constructor (no memory).
+template <class Traits>
+class BasicChannel {
+public:
+  using Options = ChannelOptions;
+  using Item = ChannelItem;
+  using Word = ChannelWord<Traits::template Atomic>;
+  using Idle = typename Word::Idle;
+
+  BasicChannel(const Options& options, WakeTarget& consumer)
+      : consumer_(consumer), options_(options), mask_(options.capacity - 1),
+        slots_(new Slot[options.capacity]), word_(options.first_ticket),
+        head_(TicketPosition::of(options.first_ticket)), late_(options.capacity) {
+    REPRISE_CHECK(options.capacity >= 2 && std::has_single_bit(options.capacity),
+                  "the capacity of a channel is a power of two of at least 2");
+    for (std::size_t i = 0; i < options.capacity; ++i) {
+      const std::uint64_t position = head_ + i * TicketPosition::step;
+      slot_at(position).sequence.store(position, std::memory_order_relaxed);
+    }
+  }
+
+  BasicChannel(const BasicChannel&) = delete;
+  BasicChannel& operator=(const BasicChannel&) = delete;
+
+  ~BasicChannel() {
+    while (consume([](const Item& item) noexcept { (void)item; })) {
+    }
+    drain_as_closed();
+  }
+
+  /// Builds the command in the slot of its ticket, or, when that is occupied or `room` (the
+  /// caller's credit) is false, leaves it in `late`. Never waits.
+  ///
+  /// in_slot, late or closed; `command` is untouched when closed.
+  template <ChannelCommand C>
+  Admission submit(C&& command, Late<C>& late, bool room) noexcept {
+    static_assert(!std::is_reference_v<C>, "a command is moved into the channel");
+    typename Word::State seen = word_.peek();
+    bool in_slot = false;
+    do {
+      if (seen.is_closed()) return Admission::closed;
+      in_slot = room && is_free(seen.position());
+    } while (!word_.try_take(seen));
+    if (!in_slot) [[unlikely]] {
+      leave_late(late.hold(std::move(command), seen.position()), seen.is_parked());
+      return Admission::late;
+    }
+    publish(std::move(command), seen);
+    return Admission::in_slot;
+  }
+
+  /// The same without the last resort: in_slot, or would_block or closed without any effect.
+  template <ChannelCommand C>
+  Admission try_submit(C&& command, bool room) noexcept {
+    static_assert(!std::is_reference_v<C>, "a command is moved into the channel");
+    typename Word::State seen = word_.peek();
+    do {
+      while (!seen.is_closed() && !(room && is_free(seen.position()))) {
+        // Either the slot is taken, or `seen` was old and so is the slot's next owner.
+        const typename Word::State now = word_.peek();
+        if (!room || now.position() == seen.position()) {
+          REPRISE_MARK("channel_would_block");
+          return now.is_closed() ? Admission::closed : Admission::would_block;
+        }
+        seen = now;
+      }
+      if (seen.is_closed()) return Admission::closed;
+    } while (!word_.try_take(seen));
+    publish(std::move(command), seen);
+    return Admission::in_slot;
+  }
+
+  /// Posts a node on the control lane; it cannot be refused. False when the consumer has left: the
+  /// node was then given to `closed_item`, perhaps by another thread. Whatever the answer, the
+  /// node may be gone when this returns.
+  bool post(ControlNode& node) noexcept {
+    if (word_.is_stopped()) {
+      answer_closed(node);
+      return false;
+    }
+    lane_.post(node);
+    const typename Word::State before = word_.post_control();
+    if (before.is_stopped()) {
+      REPRISE_MARK("control_after_stop");
+      drain_as_closed();
+      return false;
+    }
+    if (before.is_parked()) wake();
+    return true;
+  }
+
+  /// Cuts a pause() short: for callers who are going to wait for the answer.
+  void ring_bell() noexcept {
+    // Release: the partner is the load in pause(), so the look after it finds what was submitted.
+    bell_.fetch_add(1, std::memory_order_release);
+  }
+
+  /// No tickets from here on. Idempotent.
+  void close() noexcept {
+    if (word_.close().is_parked() && !Traits::planted(ChannelPlant::close_without_wake)) wake();
+  }
+
+  bool is_closed() const noexcept { return word_.peek().is_closed(); }
+
+  /// The number of the next ticket, modulo 2^60.
+  std::uint64_t tickets_taken() const noexcept { return TicketPosition::ticket(word_.peek().bits); }
+
+  /// The command whose turn it is, or null while it is not there. Consumes nothing; good until the
+  /// next call of consume() or drain_control().
+  const Item* front() noexcept {
+    Slot& slot = slot_at(head_);
+    // Acquire: the partner is the store in publish().
+    if (slot.sequence.load(std::memory_order_acquire) == (head_ | filled)) {
+      front_ = {slot.ops, slot.payload, TicketPosition::ticket(head_)};
+      return &front_;
+    }
+    LateNode* const node = find_late();
+    if (node == nullptr) return nullptr;
+    front_ = {node->ops, node->payload, TicketPosition::ticket(head_)};
+    return &front_;
+  }
+
+  /// Serves the command whose turn it is: calls `run(const Item&)`, which must not throw and must
+  /// not consume. False when it is not there.
+  ///
+  /// A command in a slot is run in place, then destroyed, then its slot is free. A late command is
+  /// taken off the channel first and not touched after `run`, which may end its life.
+  template <class Run>
+  bool consume(Run&& run) noexcept {
+    const std::uint64_t position = head_;
+    Slot& slot = slot_at(position);
+    // Acquire: the partner is the store in publish().
+    if (slot.sequence.load(std::memory_order_acquire) == (position | filled)) [[likely]] {
+      head_ = position + TicketPosition::step;
+      const ItemOps* const ops = slot.ops;
+      run(Item{ops, slot.payload, TicketPosition::ticket(position)});
+      if (ops->destroy != nullptr) ops->destroy(slot.payload);
+      release(slot, position);
+      return true;
+    }
+    LateNode* const node = find_late();
+    if (node == nullptr) return false;
+    REPRISE_MARK("channel_late_served");
+    head_ = position + TicketPosition::step;
+    late_.remove(*node);
+    release(slot, position);
+    run(Item{node->ops, node->payload, TicketPosition::ticket(position)});
+    return true;
+  }
+
+  /// Calls f(ControlNode&) for what was posted on the control lane and files late tickets. Costs
+  /// one load when there is nothing. At most about `limit` nodes; the rest stay announced. Answers
+  /// how many f got.
+  template <class F>
+  std::size_t drain_control(F&& f, std::size_t limit = 256) {
+    if (!word_.look()) return 0;
+    std::size_t given = 0;
+    const bool dry = lane_.take(limit, [&](ControlNode& node) {
+      if (node.run == nullptr) {
+        late_.insert(static_cast<LateNode&>(node), head_);
+      } else {
+        ++given;
+        f(node);
+      }
+    });
+    if (!dry) word_.look_again();
+    return given;
+  }
+
+  /// True when a ticket was taken that is not served yet: with front() empty, its producer is
+  /// between ticket and command.
+  bool has_unpublished() const noexcept { return word_.peek().position() != head_; }
+
+  /// Parks, or leaves for good when closed; one compare-exchange that needs an empty control lane
+  /// and no ticket beyond the head.
+  ///
+  /// parked: wait for the token, or give up with unpark(). busy: there is something to do.
+  /// stopped: everything ticketed was served and no more will come; the channel is never to be
+  /// consumed again.
+  Idle try_park() noexcept {
+    if (Traits::planted(ChannelPlant::park_ignores_control)) word_.look();
+    return word_.try_park(head_);
+  }
+
+  /// Ends a park from within, after a timed wait. True: no token will come. False: one has come or
+  /// is about to, and must be waited for.
+  bool unpark() noexcept { return word_.unpark(); }
+
+  /// Leaves the next slot alone for 64 pause instructions, unless the bell rings: looking at it
+  /// all the time would take its line away from the producer who is about to fill it.
+  void pause() noexcept {
+    for (int i = 0; i < 64; ++i) {
+      // Acquire: the partner is ring_bell().
+      if (const auto rung = bell_.load(std::memory_order_acquire); rung != heard_) {
+        heard_ = rung;
+        return;
+      }
+      relax();
+    }
+  }
+
+  /// The ticket served next; inside consume()'s run already the one after.
+  std::uint64_t head() const noexcept { return TicketPosition::ticket(head_); }
+
+  std::size_t capacity() const noexcept { return mask_ + 1; }
+
+private:
+  static constexpr std::uint64_t filled = 1;  // of a slot's sequence
+
+  /// `sequence` is the position whose command the slot waits for, with `filled` once it is there.
+  struct alignas(128) Slot {
+    typename Traits::template Atomic<std::uint64_t> sequence{0};
+    const ItemOps* ops = nullptr;
+    alignas(16) std::byte payload[112];
+  };
+  static_assert(sizeof(Slot) == 128);
+
+  Slot& slot_at(std::uint64_t position) const noexcept {
+    return slots_[(position / TicketPosition::step) & mask_];
+  }
+
+  bool is_free(std::uint64_t position) const noexcept {
+    // Acquire: the partner is the store in release(); the command before has been destroyed.
+    return slot_at(position).sequence.load(std::memory_order_acquire) == position;
+  }
+
+  void release(Slot& slot, std::uint64_t position) noexcept {
+    // Release: the partner is the load in is_free().
+    slot.sequence.store(position + (mask_ + 1) * TicketPosition::step, std::memory_order_release);
+  }
+
+  template <class C>
+  void publish(C&& command, typename Word::State taken) noexcept {
+    Slot& slot = slot_at(taken.position());
+    slot.ops = &detail::item_ops<C>();
+    ::new (static_cast<void*>(slot.payload)) C(std::move(command));
+    // Release: the partners are the loads in front() and consume().
+    slot.sequence.store(taken.position() | filled, std::memory_order_release);
+    if (taken.is_parked()) [[unlikely]] {
+      if (!Traits::planted(ChannelPlant::skip_wake)) wake();
+    }
+  }
+
+  void leave_late(LateNode& node, bool owes_token) noexcept {
+    REPRISE_MARK("channel_late");
+    lane_.link(node);  // never the queue, which may allocate
+    if (!Traits::planted(ChannelPlant::late_without_control)) {
+      // The ticket bars the consumer from parking or leaving until it is served, so this finds
+      // neither flag; the token owed, if any, is the one from taking the ticket.
+      const typename Word::State before = word_.post_control();
+      REPRISE_CHECK(!before.is_parked() && !before.is_stopped(), "a ticket keeps its consumer");
+    }
+    if (owes_token) wake();
+  }
+
+  LateNode* find_late() noexcept {
+    if (late_.empty()) [[likely]]
+      return nullptr;
+    return late_.find(head_);
+  }
+
+  void wake() noexcept {
+    REPRISE_MARK("channel_woke_parked");
+    consumer_.wake();
+  }
+
+  void answer_closed(ControlNode& node) noexcept {
+    if (options_.closed_item != nullptr)
+      options_.closed_item(node, options_.closed_context);
+    else
+      node.run(node, nullptr);
+  }
+
+  /// Nobody consumes any more: takes what lies on the lane under the lock, as a lane has one taker
+  /// at a time, and answers it outside.
+  void drain_as_closed() noexcept {
+    ControlNode* found = nullptr;
+    {
+      const std::lock_guard lock(after_stop_);
+      while (!lane_.take(256, [&](ControlNode& node) {
+        if (node.run == nullptr) return;  // late: its caller's
+        node.next = found;
+        found = &node;
+      })) {
+      }
+    }
+    while (found != nullptr) {
+      ControlNode* const next = found->next;
+      answer_closed(*found);
+      found = next;
+    }
+  }
+
+  static void relax() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+
+  // Read by everybody, written by nobody.
+  WakeTarget& consumer_;
+  const Options options_;
+  const std::uint64_t mask_;
+  const std::unique_ptr<Slot[]> slots_;
+
+  alignas(64) Word word_;
+  alignas(64) typename Traits::template Atomic<std::uint32_t> bell_{0};
+
+  alignas(64) ControlLane<Traits> lane_;
+  typename Traits::Mutex after_stop_;  // guards taking from lane_ once the consumer has left
+
+  // The consumer's.
+  alignas(64) std::uint64_t head_;
+  LateTable<Traits> late_;
+  Item front_;
+  std::uint32_t heard_ = 0;
+};
+
+using Channel = BasicChannel<ChannelTraits>;
+
+}  // namespace reprise
