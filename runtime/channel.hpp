@@ -67,9 +67,11 @@ public:
   using Idle = typename Word::Idle;
 
   BasicChannel(const Options& options, WakeTarget& consumer)
-      : consumer_(consumer), options_(options), mask_(options.capacity - 1),
-        slots_(new Slot[options.capacity]), word_(options.first_ticket),
-        head_(TicketPosition::of(options.first_ticket)), late_(options.capacity) {
+      : consumer_(consumer), options_(options), slots_(new Slot[options.capacity]),
+        slot_bytes_(reinterpret_cast<std::byte*>(slots_.get())),
+        mask_((options.capacity - 1) * sizeof(Slot)), lap_(options.capacity * TicketPosition::step),
+        word_(options.first_ticket), head_(TicketPosition::of(options.first_ticket)),
+        late_(options.capacity) {
     REPRISE_CHECK(options.capacity >= 2 && std::has_single_bit(options.capacity),
                   "the capacity of a channel is a power of two of at least 2");
     for (std::size_t i = 0; i < options.capacity; ++i) {
@@ -95,16 +97,15 @@ public:
   Admission submit(C&& command, Late<C>& late, bool room) noexcept {
     static_assert(!std::is_reference_v<C>, "a command is moved into the channel");
     typename Word::State seen = word_.peek();
-    bool in_slot = false;
     do {
       if (seen.is_closed()) return Admission::closed;
-      in_slot = room && is_free(seen.position());
     } while (!word_.try_take(seen));
-    if (!in_slot) [[unlikely]] {
+    Slot& slot = slot_at(seen.bits);
+    if (!room || !is_free(slot, seen.position())) [[unlikely]] {
       leave_late(late.hold(std::move(command), seen.position()), seen.is_parked());
       return Admission::late;
     }
-    publish(std::move(command), seen);
+    publish(slot, std::move(command), seen);
     return Admission::in_slot;
   }
 
@@ -114,18 +115,19 @@ public:
     static_assert(!std::is_reference_v<C>, "a command is moved into the channel");
     typename Word::State seen = word_.peek();
     do {
-      while (!seen.is_closed() && !(room && is_free(seen.position()))) {
-        // Either the slot is taken, or `seen` was old and so is the slot's next owner.
-        const typename Word::State now = word_.peek();
-        if (!room || now.position() == seen.position()) {
-          REPRISE_MARK("channel_would_block");
-          return now.is_closed() ? Admission::closed : Admission::would_block;
+      while (!room || !is_free(slot_at(seen.bits), seen.position())) [[unlikely]] {
+          // Either the slot is taken, or `seen` was old and the slot is already the next owner's.
+          const typename Word::State now = word_.peek();
+          if (now.is_closed()) return Admission::closed;
+          if (!room || now.position() == seen.position()) {
+            REPRISE_MARK("channel_would_block");
+            return Admission::would_block;
+          }
+          seen = now;
         }
-        seen = now;
-      }
       if (seen.is_closed()) return Admission::closed;
     } while (!word_.try_take(seen));
-    publish(std::move(command), seen);
+    publish(slot_at(seen.bits), std::move(command), seen);
     return Admission::in_slot;
   }
 
@@ -261,7 +263,7 @@ public:
   /// The ticket served next; inside consume()'s run already the one after.
   std::uint64_t head() const noexcept { return TicketPosition::ticket(head_); }
 
-  std::size_t capacity() const noexcept { return mask_ + 1; }
+  std::size_t capacity() const noexcept { return options_.capacity; }
 
 private:
   static constexpr std::uint64_t filled = 1;  // of a slot's sequence
@@ -274,23 +276,24 @@ private:
   };
   static_assert(sizeof(Slot) == 128);
 
+  /// Flags and marks in the low bits do not matter: they fall below the size of a slot.
   Slot& slot_at(std::uint64_t position) const noexcept {
-    return slots_[(position / TicketPosition::step) & mask_];
+    constexpr std::uint64_t bytes = sizeof(Slot) / TicketPosition::step;
+    return *std::launder(reinterpret_cast<Slot*>(slot_bytes_ + ((position * bytes) & mask_)));
   }
 
-  bool is_free(std::uint64_t position) const noexcept {
+  static bool is_free(const Slot& slot, std::uint64_t position) noexcept {
     // Acquire: the partner is the store in release(); the command before has been destroyed.
-    return slot_at(position).sequence.load(std::memory_order_acquire) == position;
+    return slot.sequence.load(std::memory_order_acquire) == position;
   }
 
   void release(Slot& slot, std::uint64_t position) noexcept {
     // Release: the partner is the load in is_free().
-    slot.sequence.store(position + (mask_ + 1) * TicketPosition::step, std::memory_order_release);
+    slot.sequence.store(position + lap_, std::memory_order_release);
   }
 
   template <class C>
-  void publish(C&& command, typename Word::State taken) noexcept {
-    Slot& slot = slot_at(taken.position());
+  void publish(Slot& slot, C&& command, typename Word::State taken) noexcept {
     slot.ops = &detail::item_ops<C>();
     ::new (static_cast<void*>(slot.payload)) C(std::move(command));
     // Release: the partners are the loads in front() and consume().
@@ -361,8 +364,10 @@ private:
   // Read by everybody, written by nobody.
   WakeTarget& consumer_;
   const Options options_;
-  const std::uint64_t mask_;
   const std::unique_ptr<Slot[]> slots_;
+  std::byte* const slot_bytes_;
+  const std::uint64_t mask_;  // of a slot's offset in slot_bytes_
+  const std::uint64_t lap_;   // once round the ring, in positions
 
   alignas(64) Word word_;
   alignas(64) typename Traits::template Atomic<std::uint32_t> bell_{0};

@@ -74,11 +74,16 @@ concept ChannelCommand =
     alignof(C) <= 16 && std::is_nothrow_move_constructible_v<C>&& std::is_nothrow_destructible_v<C>;
 
 /// A submission that found no room: its ticket, and where its command lives until it is served.
+///
+/// Nothing is initialised until it is needed: one of these is made for most submissions and used
+/// by few.
 struct LateNode : ControlNode {
-  std::uint64_t position = 0;  // of its ticket, as in TicketPosition
-  const ItemOps* ops = nullptr;
-  void* payload = nullptr;
-  LateNode* later = nullptr;  // in the consumer's table
+  LateNode() noexcept {}  // NOLINT: on purpose
+
+  std::uint64_t position;  // of its ticket, as in TicketPosition
+  const ItemOps* ops;
+  void* payload;
+  LateNode* later;  // in the consumer's table
 };
 
 /// Room for one late command of type C, on a blocked caller's stack or in an async operation.
@@ -90,20 +95,20 @@ struct LateNode : ControlNode {
 template <class C>
 class Late {
 public:
-  Late() = default;
+  Late() noexcept {}  // NOLINT: the command comes later
   Late(const Late&) = delete;
   Late& operator=(const Late&) = delete;
   ~Late() { clear(); }
 
-  bool holds_command() const noexcept { return node_.payload != nullptr; }
+  bool holds_command() const noexcept { return holds_command_; }
 
   /// The command. Precondition: holds_command(), and it was served.
   C& command() noexcept { return *std::launder(reinterpret_cast<C*>(storage_)); }
 
   /// Destroys what was served, so that this can be used again.
   void clear() noexcept {
-    if (node_.payload == nullptr) return;
-    node_.payload = nullptr;
+    if (!holds_command_) return;
+    holds_command_ = false;
     std::destroy_at(&command());
   }
 
@@ -112,13 +117,16 @@ private:
   friend class BasicChannel;
 
   LateNode& hold(C&& command, std::uint64_t position) noexcept {
-    REPRISE_CHECK(node_.payload == nullptr, "a Late holds one command at a time");
+    REPRISE_CHECK(!holds_command_, "a Late holds one command at a time");
+    holds_command_ = true;
+    node_.run = nullptr;
     node_.payload = ::new (static_cast<void*>(storage_)) C(std::move(command));
     node_.ops = &detail::item_ops<C>();
     node_.position = position;
     return node_;
   }
 
+  bool holds_command_ = false;
   LateNode node_;
   alignas(C) std::byte storage_[sizeof(C)];
 };

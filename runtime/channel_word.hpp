@@ -86,8 +86,12 @@ public:
   ///
   /// Precondition: !seen.is_closed().
   bool try_take(State& seen) noexcept {
-    return word_.compare_exchange_weak(seen.bits, (seen.bits & ~parked) + TicketPosition::step,
-                                       std::memory_order_acq_rel, std::memory_order_relaxed);
+    std::uint64_t bits = seen.bits;  // a plain local stays in a register
+    const bool taken =
+        word_.compare_exchange_weak(bits, (bits & ~parked) + TicketPosition::step,
+                                    std::memory_order_acq_rel, std::memory_order_relaxed);
+    if (!taken) seen.bits = bits;
+    return taken;
   }
 
   /// Announces a node on the control lane. Answers the state before: is_parked() says that a token

@@ -20,8 +20,11 @@ namespace reprise {
 ///
 /// `run` is null in the nodes of late submissions only, which the channel keeps for itself.
 struct ControlNode {
-  void (*run)(ControlNode& node, void* context) noexcept = nullptr;
-  ControlNode* next = nullptr;
+  ControlNode() noexcept {}  // NOLINT: LateNode leaves both for later
+  explicit ControlNode(void (*function)(ControlNode&, void*) noexcept) noexcept : run(function) {}
+
+  void (*run)(ControlNode& node, void* context) noexcept;
+  ControlNode* next;
 };
 
 /// Bugs that can be planted in a channel, by their REPRISE_PLANT number. channel_test
