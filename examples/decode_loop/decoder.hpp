@@ -4,8 +4,6 @@
 #include <decode_loop/model.hpp>
 #include <decode_loop/tokenizer.hpp>
 
-#include <reprise/runtime/client.hpp>
-
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,18 +14,6 @@ namespace decode_loop {
 struct Request {
   std::span<const TokenId> prompt;  ///< Begins with begin_of_text; at most `steps` tokens.
   std::uint32_t steps = 0;          ///< Positions to run, at most the model's seq_len.
-};
-
-/// How a token step reaches the device.
-enum class Mode {
-  eager,   ///< Each launch is submitted anew.
-  replay,  ///< The step is captured once and replayed.
-};
-
-/// Who picks the next token.
-enum class Pick {
-  host,    ///< The client reads the logits, then writes token and position.
-  device,  ///< A kernel at the end of the step; the client reads tokens one step behind.
 };
 
 /// What a run gave.
@@ -43,14 +29,8 @@ struct Decoded {
   }
 };
 
-/// Decodes on a device, greedily.
-///
-/// Errors  Failure: invalid_argument as check_request(), and what the device answers.
-Decoded decode(reprise::Client client, const Model& model, const Request& request, Mode mode,
-               Pick pick);
-
-/// Decodes on the calling thread: the same kernel bodies in a plain loop, without a device. The
-/// measure for the others.
+/// Decodes on the calling thread, greedily: the bodies of the kernels in a plain loop, without a
+/// device. The measure for all other ways.
 Decoded decode_plain(const Model& model, const Request& request);
 
 /// Errors  Failure with Errc::invalid_argument, naming the value, unless `model` can serve
