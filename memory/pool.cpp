@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reprise/memory/pool.hpp>
+
+#include <algorithm>
+
+// The address range is cut into blocks without gaps, linked in address order. A block is in one
+// state (block.hpp) and moves like this:
+//
+//   hole -> mapping -> idle          new pages, pool_pages.cpp; back to hole if mapping failed
+//   idle -> live                     granted
+//   live -> pinned                   released under a guard; goes on when the last guard goes
+//   live, pinned -> waiting, crowded released with unfinished last uses, pool_waiting.cpp
+//   live, pinned, waiting, crowded -> idle    nothing unfinished is left
+//   waiting -> live                  granted to a stream that is, or will be, ordered behind them
+//   idle -> hole                     trimmed or reclaimed
+//
+// Two idle blocks, or two holes, are never neighbours. Idle blocks are indexed in idle_, holes in
+// holes_, waiting ones by the streams they wait for; a live block keeps in frontier_ what earlier
+// owners may still do to it, so that releasing it unused forgets nothing.
+
+namespace reprise {
+
+Pool::Pool(PageSource& source, PoolOptions options)
+    : source_(source), notice_(source.wants_notice()), base_(source.base()),
+      page_size_(source.page_size()), limit_(source.address_space()),
+      growth_bytes_(options.growth_bytes), alignment_(options.alignment),
+      lanes_(std::make_unique<Lane[]>(max_streams)) {
+  const std::uint64_t space = source.address_space();
+  if (!is_power_of_two(page_size_) || !is_power_of_two(alignment_) || alignment_ < 32 ||
+      alignment_ > page_size_ || base_ % alignment_ != 0) {
+    throw Failure(Errc::invalid_argument, "pool",
+                  "alignment must be a power of two from 32 to the page size");
+  }
+  if (space == 0 || space % page_size_ != 0 || space >= std::uint64_t{1} << 48) {
+    throw Failure(Errc::invalid_argument, "pool",
+                  "the address space must be whole pages and less than 2^48 bytes");
+  }
+  if (!slab_.reserve(1) || !crowds_[0].uses.reserve(max_streams) ||
+      !crowds_[1].uses.reserve(max_streams)) {
+    throw Failure(Errc::out_of_memory, "pool", "no host memory for the books");
+  }
+  if (options.limit_bytes != 0) {
+    limit_ = std::min(limit_, options.limit_bytes / page_size_ * page_size_);
+  }
+  last_ = slab_.make();
+  last_->address_ = base_;
+  last_->size_ = space;
+  last_->state_ = State::hole;
+  holes_.insert(*last_);
+}
+
+Pool::~Pool() {
+  REPRISE_CHECK(guards_.empty(), "guards are dropped before their pool");
+}
+
+bool Pool::plan(const PoolRequest& request, Need& need, Error& error) const noexcept {
+  if (request.bytes == 0 || !is_power_of_two(request.alignment)) {
+    error = {Errc::invalid_argument, 0, "no bytes, or an alignment that is no power of two"};
+    return false;
+  }
+  need.asked = request.bytes;
+  need.size = align_up(request.bytes, alignment_);
+  if (request.bytes > limit_ || need.size > limit_ || request.alignment > limit_) {
+    error = {Errc::never_fits, 0, "larger than the memory of the device or its limit"};
+    return false;
+  }
+  need.alignment = std::max(request.alignment, alignment_);
+  need.padded = need.size + (need.alignment - alignment_);
+  return true;
+}
+
+Result<Grant> Pool::allocate(const PoolRequest& request, FinishedQuery finished) noexcept {
+  REPRISE_CHECK(request.stream < max_streams, "backend streams are numbered below max_streams");
+  ++stats_.requests;
+  Need need;
+  Error error;
+  if (!plan(request, need, error)) {
+    return fail(error);
+  }
+  // Carving takes up to two records, growing one more; after this nothing needs host memory.
+  if (!slab_.reserve(4)) {
+    collect(finished);  // Coalescing gives records back.
+    if (!slab_.reserve(4)) {
+      return fail({Errc::out_of_memory, 0, "no host memory for the books"});
+    }
+  }
+  if (Lane& own = lanes_[request.stream]; !own.by_size.empty()) {
+    if (Block* const block = own.by_size.find(need)) {
+      return take_waiting(block, need, request.stream);
+    }
+  }
+  if (Block* const block = idle_.find(need)) {
+    return take_idle(block, need);
+  }
+  return allocate_slowly(request, need, finished);
+}
+
+Result<Grant> Pool::allocate_slowly(const PoolRequest& request, const Need& need,
+                                    FinishedQuery finished) noexcept {
+  collect(finished);
+  if (Block* const block = idle_.find(need)) {
+    return take_idle(block, need);
+  }
+  Result<Block*> grown = grow(need, request);
+  if (grown) {
+    return take_idle(*grown, need);
+  }
+  if (grown.error().code == Errc::would_block) {
+    return postpone(grown.error());
+  }
+  // From here on every block is looked at, since the alternative is to fail.
+  if (Block* const block = idle_.find_any(need)) {
+    return take_idle(block, need);
+  }
+  if (Block* const block = find_waiting(need, request.stream)) {
+    return take_waiting(block, need, request.stream);
+  }
+  if (!reclaim_for(need, grown.error().code)) {
+    return fail(grown.error());
+  }
+  REPRISE_MARK("retry_after_oom");
+  if (!slab_.reserve(4)) {
+    return fail({Errc::out_of_memory, 0, "no host memory for the books"});
+  }
+  PoolRequest again = request;
+  again.mapping = request.mapping == Mapping::now ? Mapping::now : Mapping::later;
+  grown = grow(need, again);
+  if (grown) {
+    return take_idle(*grown, need);
+  }
+  return grown.error().code == Errc::would_block ? postpone(grown.error()) : fail(grown.error());
+}
+
+Result<Grant> Pool::fail(Error error) noexcept {
+  ++stats_.failed_requests;
+  return error;
+}
+
+// The caller asks again.
+Result<Grant> Pool::postpone(Error error) noexcept {
+  --stats_.requests;
+  return error;
+}
+
+// `block` is idle and fits.
+Grant Pool::take_idle(Block* block, const Need& need) noexcept {
+  idle_.remove(*block);
+  if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
+    Block* const rest = split(block, head);
+    idle_.insert(*block);
+    block = rest;
+  }
+  if (block->size_ > need.size) {
+    idle_.insert(*split(block, need.size));
+  }
+  hand_over(block, need);
+  return {block, {}};
+}
+
+// `block` waits and fits. What is not needed of it goes on waiting in its place.
+Grant Pool::take_waiting(Block* block, const Need& need, StreamIndex stream) noexcept {
+  index_of(block).remove(*block);
+  if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
+    Block* const rest = split_waiting(block, head);
+    index_of(block).insert(*block);
+    block = rest;
+  }
+  if (block->size_ > need.size) {
+    Block* const rest = split_waiting(block, need.size);
+    index_of(rest).insert(*rest);
+  }
+  dequeue(block);
+  stats_.waiting -= block->size_;
+  block->frontier_.prune([this](StreamPoint point) { return is_known_finished(point); });
+  hand_over(block, need);
+  Grant grant{block, {}};
+  for (const StreamPoint point : block->frontier_) {
+    if (point.stream != stream) {
+      const bool added = grant.wait.add(point);
+      REPRISE_CHECK(added, "a block's frontier is held in place");
+    }
+  }
+  if (grant.wait.empty()) {
+    ++stats_.reuses_same_stream;
+  } else {
+    REPRISE_MARK("reuse_with_wait");
+    ++stats_.waits_made;
+  }
+  return grant;
+}
+
+void Pool::hand_over(Block* block, const Need& need) noexcept {
+  block->state_ = State::live;
+  block->padding_ = need.size - need.asked;
+  ++stats_.blocks;
+  stats_.in_use += need.asked;
+  stats_.padding += block->padding_;
+  if (notice_) {
+    const std::uint64_t begin = block->address_ - base_;
+    source_.on_grant({begin, begin + need.asked});
+  }
+}
+
+void Pool::release(Block* block, const Frontier& last_uses) noexcept {
+  REPRISE_CHECK(block != nullptr && block->is(State::live), "a block is released once");
+  --stats_.blocks;
+  stats_.in_use -= block->size();
+  stats_.padding -= block->padding_;
+  stats_.waiting += block->size_;
+  block->padding_ = 0;
+  gather(block, last_uses);
+  if (block->guards_ != 0 && !REPRISE_PLANT(11)) {
+    block->state_ = State::pinned;
+  } else {
+    settle(block);
+  }
+}
+
+Result<Guard> Pool::guard(Block* block, ByteRange range) noexcept {
+  REPRISE_CHECK(block != nullptr && (block->is(State::live) || block->is(State::pinned)),
+                "a guard is put on a block that somebody owns or guards");
+  if (range.begin > range.end || range.end > block->size_) {
+    return Error{Errc::out_of_range, 0, "the range reaches beyond its block"};
+  }
+  if (REPRISE_PLANT(3)) {  // Caught by "a guarded range is not carved again".
+    range.end = std::max(range.begin, range.end - std::min(range.end, page_size_));
+  }
+  if (range.empty()) {
+    return Guard{};
+  }
+  const std::uint64_t begin = block->address_ + range.begin;
+  if (!guards_.add({begin, begin + range.size()})) {
+    return Error{Errc::out_of_memory, 0, "no host memory for the guard"};
+  }
+  ++block->guards_;
+  stats_.guarded = guards_.covered();
+  return Guard{*this, *block, range};
+}
+
+void Pool::unguard(Block& block, ByteRange range) noexcept {
+  const std::uint64_t begin = block.address_ + range.begin;
+  guards_.remove({begin, begin + range.size()});
+  stats_.guarded = guards_.covered();
+  REPRISE_CHECK(block.guards_ != 0, "I18: guard counts equal the holders");
+  if (--block.guards_ == 0 && block.is(State::pinned)) {
+    settle(&block);
+  }
+}
+
+// Cuts `block` to `size`. What remains on its right has the same state and is in no index yet.
+Block* Pool::split(Block* block, std::uint64_t size) noexcept {
+  Block* const rest = slab_.make();
+  rest->address_ = block->address_ + size;
+  rest->size_ = block->size_ - size;
+  rest->padding_ = 0;
+  rest->state_ = block->state_;
+  rest->left_ = block;
+  rest->right_ = block->right_;
+  (rest->right_ != nullptr ? rest->right_->left_ : last_) = rest;
+  block->right_ = rest;
+  block->size_ = size;
+  return rest;
+}
+
+// Joins `block` with its right neighbour, which is in no index.
+void Pool::absorb_right(Block* block) noexcept {
+  Block* const gone = block->right_;
+  block->size_ += gone->size_;
+  block->right_ = gone->right_;
+  (gone->right_ != nullptr ? gone->right_->left_ : last_) = block;
+  slab_.put(gone);
+}
+
+// Makes `block`, which is in no index, idle and joins it with idle neighbours.
+Block* Pool::coalesce(Block* block) noexcept {
+  if (notice_) {
+    const std::uint64_t begin = block->address_ - base_;
+    source_.on_free({begin, begin + block->size_});
+  }
+  block->state_ = State::idle;
+  if (Block* const right = block->right_; right != nullptr && right->is(State::idle)) {
+    idle_.remove(*right);
+    absorb_right(block);
+  }
+  if (Block* const left = block->left_; left != nullptr && left->is(State::idle)) {
+    idle_.remove(*left);
+    absorb_right(left);
+    block = left;
+  }
+  idle_.insert(*block);
+  return block;
+}
+
+}  // namespace reprise

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reprise/memory/pool.hpp>
+
+#include <algorithm>
+
+// Pages come and go at holes. A request grows into a hole from its left end, together with the
+// idle block before the hole, if there is one; so the range stays dense at low addresses and the
+// last hole, the never used rest of the address space, is touched last.
+
+namespace reprise {
+
+// How much of `hole` a request needs, counting idle neighbours; false if it cannot hold it.
+bool Pool::spot_at(Block* hole, const Need& need, Spot& spot) const noexcept {
+  const Block* const left = hole->left_;
+  const Block* const right = hole->right_;
+  const bool from_left = left != nullptr && left->is(State::idle);
+  const std::uint64_t begin = from_left ? left->address_ : hole->address_;
+  const std::uint64_t end = align_up(begin, need.alignment) + need.size;
+  const bool to_right = right != nullptr && right->is(State::idle);
+  if (end > (to_right ? right->end() : hole->end())) {
+    return false;
+  }
+  const std::uint64_t reach = end > hole->address_ ? end - hole->address_ : 1;
+  spot = {hole, std::min(align_up(reach, page_size_), hole->size_)};
+  return true;
+}
+
+// The spot that maps least: of a hole that fits well and the last one, if one of these is within
+// the limit, else of all holes.
+bool Pool::find_spot(const Need& need, Spot& spot) const noexcept {
+  bool found = false;
+  const auto consider = [&](Block* hole) {
+    Spot here;
+    if (hole != nullptr && hole->is(State::hole) && spot_at(hole, need, here) &&
+        (!found || here.bytes < spot.bytes)) {
+      spot = here;
+      found = true;
+    }
+  };
+  Need pages = need;
+  pages.size = align_up(need.size, page_size_);
+  pages.padded = align_up(need.padded, page_size_);
+  consider(holes_.find(pages));
+  consider(last_);
+  if (!found || spot.bytes > room()) {
+    holes_.for_each_from(page_size_, [&](Block& hole) {
+      consider(&hole);
+      return true;
+    });
+  }
+  return found;
+}
+
+// Turns the start of a hole into a `mapping` block.
+Result<PageRun> Pool::set_aside(const Need& need) noexcept {
+  Spot spot;
+  if (!find_spot(need, spot)) {
+    return Error{Errc::out_of_memory, 0, "no run of free addresses is long enough"};
+  }
+  if (spot.bytes > room()) {
+    return Error{Errc::over_limit, 0, "the limit of the pool would be exceeded"};
+  }
+  Block* const hole = spot.hole;
+  const std::uint64_t wanted = std::min({align_up(growth_bytes_, page_size_), hole->size_, room()});
+  const std::uint64_t bytes = std::max(spot.bytes, wanted);
+  holes_.remove(*hole);
+  if (hole->size_ > bytes) {
+    holes_.insert(*split(hole, bytes));
+  }
+  hole->state_ = State::mapping;
+  set_aside_ += bytes;
+  return PageRun{(hole->address_ - base_) / page_size_, bytes / page_size_, hole};
+}
+
+// Answers the idle block that the pages are part of, null if they were not mapped.
+Block* Pool::take_in(const PageRun& run, bool mapped) noexcept {
+  Block* const block = run.block;
+  REPRISE_CHECK(block != nullptr && block->is(State::mapping), "growth ends once");
+  set_aside_ -= block->size_;
+  if (!mapped) {
+    make_hole(block);
+    return nullptr;
+  }
+  stats_.reserved += block->size_;
+  stats_.peak_reserved = std::max(stats_.peak_reserved, stats_.reserved);
+  return coalesce(block);
+}
+
+Result<Block*> Pool::grow(const Need& need, const PoolRequest& request) noexcept {
+  if (request.pages == PageUpdate::forbidden) {
+    return Error{Errc::growth_forbidden, 0, "new pages are needed, and forbidden now"};
+  }
+  if (request.mapping == Mapping::failed) {
+    return Error{Errc::out_of_memory, 0, "new pages could not be mapped"};
+  }
+  if (request.mapping == Mapping::later) {
+    Spot spot;
+    if (find_spot(need, spot) && spot.bytes <= room()) {
+      return Error{Errc::would_block, 0, "new pages are needed"};
+    }
+  }
+  const Result<PageRun> run = set_aside(need);
+  if (!run) {
+    return run.error();
+  }
+  const Result<void> mapped = source_.map(run.value().first, run.value().count);
+  Block* const block = take_in(run.value(), mapped.has_value());
+  if (!mapped) {
+    return mapped.error();
+  }
+  return block;
+}
+
+Result<PageRun> Pool::begin_growth(const PoolRequest& request) noexcept {
+  Need need;
+  Error error;
+  if (!plan(request, need, error)) {
+    return error;
+  }
+  if (request.pages == PageUpdate::forbidden) {
+    return Error{Errc::growth_forbidden, 0, "new pages are needed, and forbidden now"};
+  }
+  if (!slab_.reserve(1)) {
+    return Error{Errc::out_of_memory, 0, "no host memory for the books"};
+  }
+  return set_aside(need);
+}
+
+void Pool::end_growth(const PageRun& run, bool mapped) noexcept {
+  take_in(run, mapped);
+}
+
+// The pages that lie wholly in `block`.
+PageRun Pool::whole_pages(const Block& block) const noexcept {
+  const std::uint64_t first = align_up(block.address_ - base_, page_size_) / page_size_;
+  const std::uint64_t end = (block.end() - base_) / page_size_;
+  return {first, end > first ? end - first : 0, nullptr};
+}
+
+// Unmaps up to `most` bytes of whole pages at the end of an idle block; answers how many.
+std::uint64_t Pool::unmap_last(Block* block, std::uint64_t most) noexcept {
+  PageRun run = whole_pages(*block);
+  const std::uint64_t count = std::min(run.count, most / page_size_);
+  run.first += run.count - count;
+  if (count == 0 || !slab_.reserve(2) || !source_.unmap(run.first, count)) {
+    return 0;
+  }
+  const std::uint64_t bytes = count * page_size_;
+  const std::uint64_t begin = base_ + run.first * page_size_;
+  idle_.remove(*block);
+  if (block->end() > begin + bytes) {
+    idle_.insert(*split(block, begin + bytes - block->address_));
+  }
+  if (begin > block->address_) {
+    Block* const rest = split(block, begin - block->address_);
+    idle_.insert(*block);
+    block = rest;
+  }
+  make_hole(block);
+  stats_.reserved -= bytes;
+  return bytes;
+}
+
+// Makes `block`, which is in no index, a hole and joins it with neighbouring holes.
+Block* Pool::make_hole(Block* block) noexcept {
+  block->state_ = State::hole;
+  if (Block* const right = block->right_; right != nullptr && right->is(State::hole)) {
+    holes_.remove(*right);
+    absorb_right(block);
+  }
+  if (Block* const left = block->left_; left != nullptr && left->is(State::hole)) {
+    holes_.remove(*left);
+    absorb_right(left);
+    block = left;
+  }
+  holes_.insert(*block);
+  return block;
+}
+
+// Unmaps as many empty pages as keep the request from growing, smallest blocks first; false, and
+// nothing unmapped, if there are not enough. Idle neighbours of the spot stay: unmapping one would
+// make the spot need as much more.
+bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
+  Spot spot;
+  if (refusal == Errc::growth_forbidden || !find_spot(need, spot)) {
+    return false;
+  }
+  // Without memory for it, as much as the request needs; else what brings it within the limit.
+  const std::uint64_t wanted =
+      refusal == Errc::out_of_memory ? spot.bytes : spot.bytes - std::min(spot.bytes, room());
+  const auto spared = [&spot](const Block& block) {
+    return &block == spot.hole->left_ || &block == spot.hole->right_;
+  };
+  std::uint64_t reclaimable = 0;
+  idle_.for_each_from(page_size_, [&](Block& block) {
+    reclaimable += spared(block) ? 0 : whole_pages(block).count * page_size_;
+    return reclaimable < wanted;
+  });
+  if (reclaimable < wanted) {
+    return false;
+  }
+  ++stats_.reclaims;
+  const Block* const left = spot.hole->left_;
+  const Block* const right = spot.hole->right_;
+  std::uint64_t reclaimed = 0;
+  idle_.for_each_from(page_size_, [&](Block& block) {
+    if (&block != left && &block != right) {
+      reclaimed += unmap_last(&block, wanted - reclaimed);
+    }
+    return reclaimed < wanted;
+  });
+  return reclaimed >= wanted;
+}
+
+std::uint64_t Pool::trim(FinishedQuery finished) noexcept {
+  collect(finished);
+  std::uint64_t bytes = 0;
+  idle_.for_each_from(page_size_, [&](Block& block) {
+    bytes += unmap_last(&block, block.size_);
+    return true;
+  });
+  return bytes;
+}
+
+}  // namespace reprise
