@@ -7,12 +7,13 @@
 #include <new>
 #include <utility>
 
-// Why noting does not throw once ready() was called for all ranges of a command: ready() cuts the
-// segments at the ends of its range, fills the gaps in it and makes room for one reader more in
-// each. Notes fuse neighbours that say the same, and so may take away a cut that another range of
-// the command still needs. While writes are noted, what fuses has an empty list of readers, so
-// that cutting it again costs no memory but the slot, which a SmallVector keeps. While reads are
-// noted, what fuses holds the use already, and note_read() cuts only segments that do not.
+// Why noting does not throw once all ranges of a command were made ready: that cuts the segments at
+// the ends of each range, fills the gaps in the ranges that will be read, and makes room for the
+// reader in each segment that does not know it yet. Notes fuse neighbours that say the same, and so
+// may take away a cut that another range of the command still needs. While writes are noted, what
+// fuses has an empty list of readers, so that cutting it again costs no memory but the slot, which a
+// SmallVector keeps. While reads are noted, what fuses holds the use already, and note_read() cuts
+// only segments that do not.
 
 namespace reprise {
 
@@ -41,15 +42,26 @@ bool UseMap::Segment::same_uses(const Segment& other) const noexcept {
   });
 }
 
+// The reader that `use` takes the place of: the same stream's, none if there is no such.
+UsePoint* UseMap::Segment::earlier_reader(const UsePoint& use) noexcept {
+  const auto same_stream = [&use](const UsePoint& reader) {
+    return !use.cell && !reader.cell && reader.point.stream == use.point.stream;
+  };
+  UsePoint* found = std::find_if(readers.begin(), readers.end(), same_stream);
+  return found == readers.end() ? nullptr : found;
+}
+
+void UseMap::Segment::ready_reader(const UsePoint& use) {
+  if (!holds(use) && !earlier_reader(use)) readers.reserve(readers.size() + 1);
+}
+
 void UseMap::Segment::add_reader(const UsePoint& use) {
-  if (use.is_none() || holds(use)) return;
-  for (UsePoint& reader : readers) {
-    if (!use.cell && !reader.cell && reader.point.stream == use.point.stream) {
-      reader.point.position = use.point.position;
-      return;
-    }
+  if (holds(use)) return;
+  if (UsePoint* earlier = earlier_reader(use)) {
+    earlier->point.position = use.point.position;
+  } else {
+    readers.push_back(use);
   }
-  readers.push_back(use);
 }
 
 // The first segment that ends after `offset`.
@@ -85,6 +97,7 @@ void UseMap::split(std::uint64_t offset) {
   segments_.reserve(segments_.size() + 1);
   Segment right = segments_[i];
   right.range.begin = offset;
+  right.readers.reserve(segments_[i].readers.capacity());  // Room that was made stays in both.
   segments_.splice(i + 1, i + 1, &right, 1);
   segments_[i].range.end = offset;
 }
@@ -115,19 +128,6 @@ void UseMap::fill_gaps(ByteRange range) {
   segments_.splice(first, last, filled.data(), filled.size());
 }
 
-void UseMap::ready(ByteRange range) {
-  if (range.empty()) return;
-  if (segments_.size() != 1 || segments_[0].range != range) {
-    split(range.begin);
-    split(range.end);
-    fill_gaps(range);
-  }
-  for (std::size_t i = find(range.begin);
-       i < segments_.size() && segments_[i].range.begin < range.end; ++i) {
-    segments_[i].readers.reserve(segments_[i].readers.size() + 1);
-  }
-}
-
 // What is left of `range` without the segments at its ends that hold `use` already.
 ByteRange UseMap::without_holders(ByteRange range, const UsePoint& use) const noexcept {
   for (std::size_t i = find(range.begin); i < segments_.size() && !range.empty(); ++i) {
@@ -143,6 +143,29 @@ ByteRange UseMap::without_holders(ByteRange range, const UsePoint& use) const no
   return range;
 }
 
+void UseMap::ready_read(ByteRange range, UsePoint use) {
+  if (segments_.size() == 1 && segments_[0].range == range) {
+    segments_[0].ready_reader(use);
+    return;
+  }
+  range = without_holders(range, use);
+  if (range.empty()) return;
+  split(range.begin);
+  split(range.end);
+  fill_gaps(range);
+  for (std::size_t i = find(range.begin);
+       i < segments_.size() && segments_[i].range.begin < range.end; ++i) {
+    segments_[i].ready_reader(use);
+  }
+}
+
+void UseMap::ready_write(ByteRange range) {
+  if (range.empty() || (segments_.size() == 1 && segments_[0].range == range)) return;
+  split(range.begin);
+  split(range.end);
+  fill_gaps(range);
+}
+
 void UseMap::note_read(ByteRange range, UsePoint use) {
   REPRISE_CHECK(!use.is_none(), "a use has a position or a cell");
   if (segments_.size() == 1 && segments_[0].range == range) {
@@ -151,7 +174,7 @@ void UseMap::note_read(ByteRange range, UsePoint use) {
   }
   range = without_holders(range, use);
   if (range.empty()) return;
-  ready(range);
+  ready_read(range, use);
   const std::size_t first = find(range.begin);
   std::size_t last = first;
   for (; last < segments_.size() && segments_[last].range.begin < range.end; ++last) {
@@ -198,13 +221,13 @@ void UseMap::fuse(std::size_t from, std::size_t to) noexcept {
 }
 
 void UseMap::forget_cell(const StreamPoint* cell) noexcept {
-  const auto plain = UsePoint{*cell};
+  const UsePoint left = cell->position == 0 ? UsePoint{} : UsePoint{*cell};
   for (Segment& segment : segments_) {
-    if (segment.writer.cell == cell) segment.writer = plain;
+    if (segment.writer.cell == cell) segment.writer = left;
     for (std::size_t i = segment.readers.size(); i-- > 0;) {
       if (segment.readers[i].cell != cell) continue;
       segment.readers.erase(i, i + 1);
-      segment.add_reader(plain);  // Into the slot that was just left.
+      if (!left.is_none()) segment.add_reader(left);  // Into the slot that was just left.
     }
   }
   fuse(0, segments_.size());

@@ -36,8 +36,8 @@ struct UsePoint {
 /// Lifetime  A cell outlives the map or is told to forget_cell() first.
 /// Threads   For one thread, the device's.
 /// Errors    Members that are not noexcept throw std::bad_alloc. The ones that change the map have
-///           changed nothing then. After ready() for every range of a command, noting its writes
-///           and then its reads does not throw, so a command that was accepted is always noted.
+///           changed no answer then. Once every range of a command was made ready, noting its
+///           writes and then its reads does not throw, so an accepted command is always noted.
 /// Units     Bytes, from the start of the allocation. Empty ranges mean nothing.
 class UseMap {
 public:
@@ -48,8 +48,10 @@ public:
   /// Adds every use that is known, for a free.
   void all(Frontier& out) const { before_write({0, UINT64_MAX}, out); }
 
-  /// Makes room for one use of `range`.
-  void ready(ByteRange range);
+  /// Makes room for note_read() of the same range and stream or cell.
+  void ready_read(ByteRange range, UsePoint use);
+  /// Makes room for note_write() of the same range.
+  void ready_write(ByteRange range);
   void note_read(ByteRange range, UsePoint use);
   /// The writer has waited for before_write(), so what was known of `range` is forgotten, uses by
   /// cells included: a graph whose bytes others wrote notes its uses anew with its next replay.
@@ -88,6 +90,8 @@ private:
     bool unused() const noexcept { return writer.is_none() && readers.empty(); }
     bool holds(const UsePoint& use) const noexcept;
     bool same_uses(const Segment& other) const noexcept;
+    UsePoint* earlier_reader(const UsePoint& use) noexcept;
+    void ready_reader(const UsePoint& use);
     void add_reader(const UsePoint& use);
   };
 
