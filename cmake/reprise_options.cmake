@@ -7,6 +7,7 @@ option(REPRISE_EXAMPLES "Build the example programs" ${PROJECT_IS_TOP_LEVEL})
 option(REPRISE_BENCH "Build the benchmark program" OFF)
 option(REPRISE_FUZZ "Build the libFuzzer targets (needs clang)" OFF)
 option(REPRISE_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+option(REPRISE_REPOSITORY_TESTS "Test the repository too: tidy, format, installation, examples" OFF)
 option(REPRISE_WERROR "Treat warnings as errors" OFF)
 option(REPRISE_MARKS "Count reach marks (REPRISE_MARK)" OFF)
 option(REPRISE_NATIVE "Use every instruction of this machine's processor" OFF)
@@ -18,15 +19,21 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# ccache sees paths relative to the repository, so that another clone finds the same entries.
+# ccache sees paths relative to the repository, so that another clone finds the same entries. A
+# script holds its settings, to keep the compiler's command lines readable.
 if(REPRISE_CCACHE AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(REPRISE_CCACHE_PROGRAM ccache)
   mark_as_advanced(REPRISE_CCACHE_PROGRAM)
   if(REPRISE_CCACHE_PROGRAM)
-    set(CMAKE_CXX_COMPILER_LAUNCHER
-      ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      ${REPRISE_CCACHE_PROGRAM})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${PROJECT_BINARY_DIR}/ccache)
+    file(CONFIGURE OUTPUT ${CMAKE_CXX_COMPILER_LAUNCHER} @ONLY NEWLINE_STYLE UNIX CONTENT
+"#!/bin/sh
+export CCACHE_BASEDIR='@PROJECT_SOURCE_DIR@' CCACHE_NOHASHDIR=1
+export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+exec '@REPRISE_CCACHE_PROGRAM@' \"$@\"
+")
+    file(CHMOD ${CMAKE_CXX_COMPILER_LAUNCHER} FILE_PERMISSIONS
+      OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   endif()
 endif()
 
@@ -52,11 +59,6 @@ function(reprise_flags target)
   if(REPRISE_NATIVE)
     target_compile_options(${target} PRIVATE -march=native)
   endif()
-  # __FILE__ names "memory/pool.hpp", wherever the build folder lies.
-  target_compile_options(${target} PRIVATE
-    -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
-    -fmacro-prefix-map=${PROJECT_BINARY_DIR}/headers/memory/reprise/=
-    -fmacro-prefix-map=${PROJECT_BINARY_DIR}/headers/device/reprise/=
-    -fmacro-prefix-map=${PROJECT_BINARY_DIR}/headers/capture/reprise/=
-    -fmacro-prefix-map=${PROJECT_BINARY_DIR}/headers/runtime/reprise/=)
+  # __FILE__ names "memory/pool.cpp", wherever the repository lies.
+  target_compile_options(${target} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
