@@ -30,25 +30,34 @@ struct Strided {
   std::size_t stride;
 };
 
-/// out[i] += the sum over all k < count of weights[k] * rows[k][i], for `size` elements of a row.
-inline void add_weighted_rows(Strided weights, Strided rows, std::size_t count, float* out,
-                              std::size_t size) {
-  std::size_t at = 0;
-  for (; at + lanes <= size; at += lanes) {
-    float sum[lanes];
-    std::copy_n(out + at, lanes, sum);
+namespace detail {
+
+// Adds to as many whole tiles of `width` elements as fit from `at` on. Answers where they end.
+template <std::size_t width>
+std::size_t add_tiles(Strided weights, Strided rows, std::size_t count, float* out,
+                      std::size_t size, std::size_t at) {
+  for (; at + width <= size; at += width) {
+    float sum[width];
+    std::copy_n(out + at, width, sum);
     for (std::size_t k = 0; k < count; ++k) {
       const float weight = weights.first[k * weights.stride];
       const float* row = rows.first + k * rows.stride + at;
-      for (std::size_t lane = 0; lane < lanes; ++lane) sum[lane] += weight * row[lane];
+      for (std::size_t i = 0; i < width; ++i) sum[i] += weight * row[i];
     }
-    std::copy_n(sum, lanes, out + at);
+    std::copy_n(sum, width, out + at);
   }
-  for (; at < size; ++at) {
-    for (std::size_t k = 0; k < count; ++k) {
-      out[at] += weights.first[k * weights.stride] * rows.first[k * rows.stride + at];
-    }
-  }
+  return at;
+}
+
+}  // namespace detail
+
+/// out[i] += the sum over all k < count of weights[k] * rows[k][i], for `size` elements of a row.
+inline void add_weighted_rows(Strided weights, Strided rows, std::size_t count, float* out,
+                              std::size_t size) {
+  std::size_t at = detail::add_tiles<4 * lanes>(weights, rows, count, out, size, 0);
+  at = detail::add_tiles<lanes>(weights, rows, count, out, size, at);
+  at = detail::add_tiles<2>(weights, rows, count, out, size, at);
+  detail::add_tiles<1>(weights, rows, count, out, size, at);
 }
 
 }  // namespace examples
