@@ -15,7 +15,9 @@ class BlockSlab;
 template <unsigned>
 class SizeIndex;
 class PoolAudit;
+}  // namespace detail
 
+/// Where the bytes of a block stand.
 enum class BlockState : std::uint8_t {
   spare,    ///< In the slab.
   live,     ///< Owned by whom it was granted to.
@@ -26,7 +28,6 @@ enum class BlockState : std::uint8_t {
   mapping,  ///< Set aside while its pages are being mapped.
   hole,     ///< Whole pages that are not mapped.
 };
-}  // namespace detail
 
 /// The record of one block of a Pool: what allocate() hands out and release() takes back. A handle
 /// to it saves the look-up by address.
@@ -57,7 +58,7 @@ private:
   friend class detail::PoolAudit;
 
   std::uint64_t end() const noexcept { return address_ + size_; }
-  bool is(detail::BlockState state) const noexcept { return state_ == state; }
+  bool is(BlockState state) const noexcept { return state_ == state; }
 
   // First line: what an allocation out of finished memory touches.
   std::uint64_t address_ = 0;
@@ -68,7 +69,7 @@ private:
   Block* after_ = nullptr;
   std::uint64_t padding_ = 0;
   std::uint32_t guards_ = 0;
-  detail::BlockState state_ = detail::BlockState::spare;
+  BlockState state_ = BlockState::spare;
   bool crowded_ = false;  // Its last uses are noted in a crowd, not in frontier_.
   // Second line: for blocks that wait. Live and pinned ones keep earlier() in frontier_.
   Frontier frontier_;

@@ -69,6 +69,55 @@ bool Pool::plan(const PoolRequest& request, Need& need, Error& error) const noex
   return true;
 }
 
+// `block` is idle and fits.
+Grant Pool::take_idle(Block* block, const Need& need) noexcept {
+  idle_.remove(*block);
+  if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
+    Block* const rest = split(block, head);
+    idle_.insert(*block);
+    block = rest;
+  }
+  if (block->size_ > need.size) {
+    idle_.insert(*split(block, need.size));
+  }
+  hand_over(block, need);
+  return {block, {}};
+}
+
+// `block` waits and fits. What is not needed of it goes on waiting in its place.
+template <class Finished>
+Grant Pool::take_waiting(Block* block, const Need& need, StreamIndex stream,
+                         Finished&& finished) noexcept {
+  index_of(block).remove(*block);
+  if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
+    Block* const rest = split_waiting(block, head);
+    index_of(block).insert(*block);
+    block = rest;
+  }
+  if (block->size_ > need.size) {
+    Block* const rest = split_waiting(block, need.size);
+    index_of(rest).insert(*rest);
+  }
+  dequeue(block);
+  stats_.waiting -= block->size_;
+  block->frontier_.prune(finished);
+  hand_over(block, need);
+  Grant grant{block, {}};
+  for (const StreamPoint point : block->frontier_) {
+    if (point.stream != stream) {
+      const bool added = grant.wait.add(point);
+      REPRISE_CHECK(added, "a block's frontier is held in place");
+    }
+  }
+  if (grant.wait.empty()) {
+    ++stats_.reuses_same_stream;
+  } else {
+    REPRISE_MARK("reuse_with_wait");
+    ++stats_.waits_made;
+  }
+  return grant;
+}
+
 Result<Grant> Pool::allocate(const PoolRequest& request, FinishedQuery finished) noexcept {
   REPRISE_CHECK(request.stream < max_streams, "backend streams are numbered below max_streams");
   ++stats_.requests;
@@ -86,7 +135,8 @@ Result<Grant> Pool::allocate(const PoolRequest& request, FinishedQuery finished)
   }
   if (Lane& own = lanes_[request.stream]; !own.by_size.empty()) {
     if (Block* const block = own.by_size.find(need)) {
-      return take_waiting(block, need, request.stream);
+      return take_waiting(block, need, request.stream,
+                          [this](StreamPoint point) { return is_known_finished(point); });
     }
   }
   if (Block* const block = idle_.find(need)) {
@@ -113,7 +163,7 @@ Result<Grant> Pool::allocate_slowly(const PoolRequest& request, const Need& need
     return take_idle(block, need);
   }
   if (Block* const block = find_waiting(need, request.stream)) {
-    return take_waiting(block, need, request.stream);
+    return take_waiting(block, need, request.stream, finished);
   }
   if (!reclaim_for(need, grown.error().code)) {
     return fail(grown.error());
@@ -140,53 +190,6 @@ Result<Grant> Pool::fail(Error error) noexcept {
 Result<Grant> Pool::postpone(Error error) noexcept {
   --stats_.requests;
   return error;
-}
-
-// `block` is idle and fits.
-Grant Pool::take_idle(Block* block, const Need& need) noexcept {
-  idle_.remove(*block);
-  if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
-    Block* const rest = split(block, head);
-    idle_.insert(*block);
-    block = rest;
-  }
-  if (block->size_ > need.size) {
-    idle_.insert(*split(block, need.size));
-  }
-  hand_over(block, need);
-  return {block, {}};
-}
-
-// `block` waits and fits. What is not needed of it goes on waiting in its place.
-Grant Pool::take_waiting(Block* block, const Need& need, StreamIndex stream) noexcept {
-  index_of(block).remove(*block);
-  if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
-    Block* const rest = split_waiting(block, head);
-    index_of(block).insert(*block);
-    block = rest;
-  }
-  if (block->size_ > need.size) {
-    Block* const rest = split_waiting(block, need.size);
-    index_of(rest).insert(*rest);
-  }
-  dequeue(block);
-  stats_.waiting -= block->size_;
-  block->frontier_.prune([this](StreamPoint point) { return is_known_finished(point); });
-  hand_over(block, need);
-  Grant grant{block, {}};
-  for (const StreamPoint point : block->frontier_) {
-    if (point.stream != stream) {
-      const bool added = grant.wait.add(point);
-      REPRISE_CHECK(added, "a block's frontier is held in place");
-    }
-  }
-  if (grant.wait.empty()) {
-    ++stats_.reuses_same_stream;
-  } else {
-    REPRISE_MARK("reuse_with_wait");
-    ++stats_.waits_made;
-  }
-  return grant;
 }
 
 void Pool::hand_over(Block* block, const Need& need) noexcept {

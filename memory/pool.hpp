@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace reprise {
 
@@ -71,6 +72,15 @@ struct PageRun {
   Block* block = nullptr;
 };
 
+/// One block in a picture of the pool. Bytes count from the first address.
+struct PoolPiece {
+  ByteRange bytes;
+  BlockState state = BlockState::hole;
+  bool guarded = false;
+
+  friend bool operator==(const PoolPiece&, const PoolPiece&) noexcept = default;
+};
+
 /// The memory of one device: blocks carved out of a growing range of pages by a two-level
 /// segregated fit. Constant time for what is served without mapping a page.
 ///
@@ -87,12 +97,12 @@ struct PageRun {
 /// Lifetime  Outlives its blocks and guards; its PageSource outlives it.
 /// Threads   One thread at a time, the device thread.
 /// Errors    The constructor throws Failure; nothing else throws.
-///           Errc::never_fits        larger than the limit or the address space; nothing was tried.
-///           Errc::over_limit        the limit would be exceeded. Blocks that wait, if any, may help later.
-///           Errc::out_of_memory     the page source has none, or the host has none for the books.
-///           Errc::growth_forbidden  new pages would be needed and PageUpdate forbids them.
-///           Errc::would_block       no failure: begin_growth() is next, as Mapping::later asked.
-///           Errc::invalid_argument  no bytes, or an alignment that is no power of two.
+///           never_fits        larger than the limit or the address space; nothing was tried.
+///           over_limit        the limit would be exceeded. Blocks that wait may help later.
+///           out_of_memory     the page source has no page, or the host no room for the books.
+///           growth_forbidden  new pages would be needed and PageUpdate forbids them.
+///           would_block       no failure: begin_growth() is next, as Mapping::later asked.
+///           invalid_argument  no bytes, or an alignment that is no power of two.
 class Pool {
 public:
   /// Backend streams are few: their index is below this.
@@ -106,8 +116,8 @@ public:
   /// Takes a block. `finished` is asked about blocks that wait, when nothing else serves.
   Result<Grant> allocate(const PoolRequest& request, FinishedQuery finished) noexcept;
 
-  /// Gives a block back. `last_uses` are the uses that may be unfinished; those that Block::earlier()
-  /// names are remembered here. If there are none, the bytes are free at once.
+  /// Gives a block back. `last_uses` are the uses that may be unfinished; those that
+  /// Block::earlier() names are remembered here. If there are none, the bytes are free at once.
   void release(Block* block, const Frontier& last_uses) noexcept;
 
   /// Frees and coalesces every block that waits for nothing but what `finished` says is finished.
@@ -132,6 +142,9 @@ public:
   std::uint64_t limit() const noexcept { return limit_; }
   std::uint64_t page_size() const noexcept { return page_size_; }
 
+  /// Every block by address, for pictures and tests. Throws std::bad_alloc.
+  std::vector<PoolPiece> layout() const;
+
   /// Walks every structure and checks the invariants I14, I15, I17 and I18. Slow.
   void audit() const;
 
@@ -139,7 +152,7 @@ private:
   friend class Guard;
   friend class detail::PoolAudit;
   using Need = detail::Need;
-  using State = detail::BlockState;
+  using State = BlockState;
 
   // Blocks that one backend stream was the last to use.
   struct Lane {
@@ -167,7 +180,9 @@ private:
   Result<Grant> fail(Error error) noexcept;
   Result<Grant> postpone(Error error) noexcept;
   Grant take_idle(Block* block, const Need& need) noexcept;
-  Grant take_waiting(Block* block, const Need& need, StreamIndex stream) noexcept;
+  template <class Finished>
+  Grant take_waiting(Block* block, const Need& need, StreamIndex stream,
+                     Finished&& finished) noexcept;
   void hand_over(Block* block, const Need& need) noexcept;
   Block* split(Block* block, std::uint64_t size) noexcept;
   void absorb_right(Block* block) noexcept;

@@ -9,6 +9,23 @@ class PoolAudit {
 public:
   explicit PoolAudit(const Pool& pool) noexcept : pool_(pool) {}
 
+  static const Block* leftmost(const Pool& pool) noexcept {
+    const Block* first = pool.last_;
+    while (first->left_ != nullptr) {
+      first = first->left_;
+    }
+    return first;
+  }
+
+  static std::vector<PoolPiece> pieces(const Pool& pool) {
+    std::vector<PoolPiece> pieces;
+    for (const Block* block = leftmost(pool); block != nullptr; block = block->right_) {
+      const std::uint64_t begin = block->address_ - pool.base_;
+      pieces.push_back({{begin, begin + block->size_}, block->state_, block->guarded()});
+    }
+    return pieces;
+  }
+
   void run() {
     walk_addresses();
     walk_queues();
@@ -20,10 +37,7 @@ private:
   using State = BlockState;
 
   void walk_addresses() {
-    const Block* first = pool_.last_;
-    while (first->left_ != nullptr) {
-      first = first->left_;
-    }
+    const Block* first = leftmost(pool_);
     REPRISE_CHECK(first->address_ == pool_.base_, "the first block starts at the base");
     for (const Block* block = first; block != nullptr; block = block->right_) {
       const Block* const right = block->right_;
@@ -156,6 +170,10 @@ private:
 
 void Pool::audit() const {
   detail::PoolAudit(*this).run();
+}
+
+std::vector<PoolPiece> Pool::layout() const {
+  return detail::PoolAudit::pieces(*this);
 }
 
 }  // namespace reprise

@@ -177,39 +177,36 @@ Block* Pool::make_hole(Block* block) noexcept {
   return block;
 }
 
-// Unmaps as many empty pages as keep the request from growing, smallest blocks first; false, and
-// nothing unmapped, if there are not enough. Idle neighbours of the spot stay: unmapping one would
-// make the spot need as much more.
+// Unmaps as many empty pages as the request is short of, smallest blocks first. Within the limit it
+// is known how many these are: if there are fewer, nothing is unmapped. What a device is short of is
+// not known: then as many as the request needs, or what there is. Idle neighbours of the spot stay:
+// unmapping one would make the spot need as much more.
 bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
   Spot spot;
   if (refusal == Errc::growth_forbidden || !find_spot(need, spot)) {
     return false;
   }
-  // Without memory for it, as much as the request needs; else what brings it within the limit.
-  const std::uint64_t wanted =
-      refusal == Errc::out_of_memory ? spot.bytes : spot.bytes - std::min(spot.bytes, room());
-  const auto spared = [&spot](const Block& block) {
-    return &block == spot.hole->left_ || &block == spot.hole->right_;
-  };
-  std::uint64_t reclaimable = 0;
+  const bool by_limit = refusal == Errc::over_limit;
+  const std::uint64_t wanted = by_limit ? spot.bytes - std::min(spot.bytes, room()) : spot.bytes;
+  const Block* const left = spot.hole->left_;
+  const Block* const right = spot.hole->right_;
+  std::uint64_t there = 0;
   idle_.for_each_from(page_size_, [&](Block& block) {
-    reclaimable += spared(block) ? 0 : whole_pages(block).count * page_size_;
-    return reclaimable < wanted;
+    there += &block == left || &block == right ? 0 : whole_pages(block).count * page_size_;
+    return there < wanted;
   });
-  if (reclaimable < wanted) {
+  if (there == 0 || (by_limit && there < wanted)) {
     return false;
   }
   ++stats_.reclaims;
-  const Block* const left = spot.hole->left_;
-  const Block* const right = spot.hole->right_;
-  std::uint64_t reclaimed = 0;
+  std::uint64_t done = 0;
   idle_.for_each_from(page_size_, [&](Block& block) {
     if (&block != left && &block != right) {
-      reclaimed += unmap_last(&block, wanted - reclaimed);
+      done += unmap_last(&block, wanted - done);
     }
-    return reclaimed < wanted;
+    return done < wanted;
   });
-  return reclaimed >= wanted;
+  return done != 0;
 }
 
 std::uint64_t Pool::trim(FinishedQuery finished) noexcept {

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
+// As the sanitizer's own header declares them.
+extern "C" void __asan_poison_memory_region(const volatile void* begin, std::size_t size);
+extern "C" void __asan_unpoison_memory_region(const volatile void* begin, std::size_t size);
 #endif
 
 namespace reprise {
