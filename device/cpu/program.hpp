@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/device/cpu/split.hpp>
+#include <reprise/device/graph_program.hpp>
+#include <reprise/device/work.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace reprise::detail {
+
+/// A graph as the CPU device runs it: a row of calls, one line each, in the order of the plan. A
+/// kernel of one block is called directly; everything else has the shape of one.
+///
+/// Argument blocks and the operands of copies, fills, writes, reads and host calls are read where
+/// the plan keeps them, each time the program runs.
+///
+/// Lifetime  The plan outlives it.
+/// Threads   One run at a time, as the actor sees to.
+class CpuProgram final : public GraphProgram {
+public:
+  /// Throws std::bad_alloc.
+  CpuProgram(const GraphPlan& plan, Splitter& splitter);
+  ~CpuProgram() override;
+
+  std::uint64_t bytes() const noexcept override;
+
+  /// Runs all nodes on behalf of `stream`. Null if all succeeded; else the first failure, and in
+  /// `outcomes` every node that failed or was skipped, in order. Empty `outcomes` beside a failure
+  /// means that no memory was left to tell nodes apart: everything after the failure was left out.
+  /// `at` tells which node runs.
+  FailurePtr run(std::uint32_t stream, std::atomic<const void*>& at,
+                 std::vector<NodeOutcome>& outcomes) noexcept;
+
+  /// The name of the node that `at` tells, or of the program.
+  std::string_view name_at(const void* at) const noexcept;
+
+private:
+  struct Node;
+  struct SplitNode;
+  struct ChildNode;
+  class Calls;
+
+  void add(const PlanNode& plan, std::uint32_t index);
+  void add_call(CpuBody body, const void* what, std::uint32_t index);
+  FailurePtr fail(const Node& node) noexcept;
+  FailurePtr go_on_after(const Node* failed, std::atomic<const void*>& at,
+                         std::vector<NodeOutcome>& outcomes) noexcept;
+
+  std::span<const PlanNode> plan_;
+  std::string_view name_;
+  Splitter& splitter_;
+  std::vector<Node> nodes_;
+  std::vector<SplitNode> split_nodes_;
+  std::vector<ChildNode> child_nodes_;
+  std::uint32_t stream_ = 0;  // Of the present run.
+};
+
+}  // namespace reprise::detail
