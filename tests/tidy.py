@@ -39,6 +39,7 @@ THIRD_PARTY = (
 # (text, files it is banned from, reason); the text is looked for outside comments.
 EVERYWHERE = re.compile(r"")
 NOT_BENCH = re.compile(r"^(?!bench/)")
+IN_ROOMS = re.compile(r"^(memory|device|capture|runtime)/")
 HOT = re.compile(r"^(memory|device|capture)/|^runtime/(channel|actor)")
 BANNED = (
     ("any_completion_handler", EVERYWHERE, "Boost 1.81's is broken; use Operation"),
@@ -49,6 +50,8 @@ BANNED = (
     ("sleep_for", NOT_BENCH, "time comes from the host seam"),
     ("this_thread::sleep_until", NOT_BENCH, "time comes from the host seam"),
     ("detach(", EVERYWHERE, "threads are joined"),
+    ("std::views::", IN_ROOMS, "clang 14 does not compile libstdc++ 12's views"),
+    ("std::source_location", IN_ROOMS, "clang 14 has none; use SourceLocation"),
     ("std::function", HOT, "it allocates and is slow on hot paths"),
 )
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
