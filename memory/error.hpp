@@ -159,8 +159,11 @@ public:
     return *std::get_if<0>(&state_);
   }
   T&& value() && noexcept { return std::move(value()); }
-  T& operator*() noexcept { return value(); }
+  T& operator*() & noexcept { return value(); }
+  const T& operator*() const& noexcept { return value(); }
+  T&& operator*() && noexcept { return std::move(value()); }
   T* operator->() noexcept { return &value(); }
+  const T* operator->() const noexcept { return &value(); }
   const Error& error() const noexcept {
     REPRISE_CHECK(!has_value(), "error() of a Result that holds a value");
     return *std::get_if<1>(&state_);

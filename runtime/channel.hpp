@@ -131,9 +131,11 @@ public:
     return Admission::in_slot;
   }
 
-  /// Posts a node on the control lane; it cannot be refused. False when the consumer has left: the
-  /// node was then given to `closed_item`, perhaps by another thread. Whatever the answer, the
-  /// node may be gone when this returns.
+  /// Posts a node on the control lane; it cannot be refused.
+  ///
+  /// True: the consumer will serve it. False: the consumer has left; if it had not just served the
+  /// node, the node was given to `closed_item`, perhaps by another thread. Either way the node may
+  /// be gone when this returns.
   bool post(ControlNode& node) noexcept {
     if (word_.is_stopped()) {
       answer_closed(node);
@@ -307,10 +309,10 @@ private:
     REPRISE_MARK("channel_late");
     lane_.link(node);  // never the queue, which may allocate
     if (!Traits::planted(ChannelPlant::late_without_control)) {
-      // The ticket bars the consumer from parking or leaving until it is served, so this finds
-      // neither flag; the token owed, if any, is the one from taking the ticket.
+      // The consumer may have found the node already, announced by somebody else, and have served
+      // it and parked, or left. It cannot have parked while the first token is still owed.
       const typename Word::State before = word_.post_control();
-      REPRISE_CHECK(!before.is_parked() && !before.is_stopped(), "a ticket keeps its consumer");
+      owes_token = owes_token || before.is_parked();
     }
     if (owes_token) wake();
   }

@@ -8,9 +8,6 @@ namespace reprise::detail {
 Job JobLoop::parked_mark;
 Job JobLoop::closed_mark;
 
-namespace {
-
-/// Turns a stack, newest first, into a queue.
 Job* oldest_first(Job* newest) noexcept {
   Job* oldest = nullptr;
   while (newest != nullptr) {
@@ -19,6 +16,8 @@ Job* oldest_first(Job* newest) noexcept {
   }
   return oldest;
 }
+
+namespace {
 
 void destroy_all(Job* job) noexcept {
   while (job != nullptr) {
@@ -120,12 +119,7 @@ Job* JobLoop::take() noexcept {
   return job;
 }
 
-void JobLoop::execute(Job& job) noexcept {
-  const std::uint64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
-  if (deadline != Host::never_ns && &job != &closing_job_ && host_->now_ns() >= deadline) {
-    job.destroy(job);
-    return;
-  }
+void JobLoop::run_here(Job& job) noexcept {
   try {
     job.run(job);
   } catch (...) {
@@ -137,7 +131,12 @@ void JobLoop::execute(Job& job) noexcept {
 bool JobLoop::step() noexcept {
   Job* const job = take();
   if (job == nullptr) return false;
-  execute(*job);
+  const std::uint64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
+  if (deadline != Host::never_ns && job != &closing_job_ && host_->now_ns() >= deadline) {
+    job->destroy(*job);
+  } else {
+    run_here(*job);
+  }
   return true;
 }
 

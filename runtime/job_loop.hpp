@@ -22,6 +22,9 @@ struct Job {
   void (*destroy)(Job& job) noexcept = nullptr;  ///< Instead of run: the loop was closed.
 };
 
+/// Turns a stack of jobs, newest first, into a queue.
+Job* oldest_first(Job* newest) noexcept;
+
 /// Told what a job threw, on the thread of its loop.
 struct ExceptionHook {
   void (*call)(void* self, std::exception_ptr thrown) noexcept = nullptr;
@@ -54,6 +57,9 @@ public:
   /// the jobs behind it have been destroyed here. Idempotent.
   bool close(std::uint64_t deadline_ns) noexcept;
 
+  /// Runs `job`, which was not posted, on the calling thread; what it throws is told as usual.
+  void run_here(Job& job) noexcept;
+
   /// Jobs that have thrown so far.
   std::uint64_t exceptions() const noexcept { return exceptions_.load(std::memory_order_relaxed); }
 
@@ -71,7 +77,6 @@ private:
   static constexpr std::uint64_t grace_ns = 200'000'000;
 
   Job* take() noexcept;
-  void execute(Job& job) noexcept;
   void give_up() noexcept;
 
   // The one word between posters and loop: newest posted job, or null (empty, awake), or one of two

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/device/command.hpp>
+#include <reprise/memory/access.hpp>
+#include <reprise/memory/range.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace reprise {
+
+/// Bytes a node touches, by address. Failures inside a replay spread along them.
+struct NodeTouch {
+  ByteRange addresses;
+  Access access = Access::none;
+};
+
+/// One node of a recording as a backend lowers it. Nodes come in an order that respects `after`.
+struct PlanNode {
+  Command command;
+  std::span<const NodeTouch> touches;
+  std::span<const std::uint32_t> after;  ///< Earlier nodes that must have finished first.
+  std::string_view name;
+};
+
+/// A recording, resolved. Everything it points to outlives the program made from it.
+struct GraphPlan {
+  std::span<const PlanNode> nodes;
+  std::string_view name;
+};
+
+/// A graph in the backend's executable form. Immutable; run by command::RunGraph, one run at a
+/// time: the actor serialises the replays of one graph.
+class GraphProgram {
+public:
+  virtual ~GraphProgram() = default;
+  /// Bytes of host memory it takes.
+  virtual std::uint64_t bytes() const noexcept = 0;
+};
+
+}  // namespace reprise

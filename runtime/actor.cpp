@@ -1,0 +1,465 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reprise/runtime/actor.hpp>
+
+#include <reprise/runtime/event_state.hpp>
+#include <reprise/runtime/window.hpp>
+
+#include <algorithm>
+#include <new>
+
+namespace reprise::detail {
+
+namespace {
+
+constexpr std::uint32_t commands_per_step = 32;
+// So much enqueued work is kicked off without waiting for a quiet moment.
+constexpr std::uint32_t kick_at_most = 16;
+// Quiet looks before a kick that leaves a stream to its helper, and before one that leaves none.
+constexpr std::uint32_t looks_before_kick = 2;
+constexpr std::uint32_t looks_before_full_kick = 6;
+// How long unfinished work nobody waits for may go unseen before the backend is asked to tell.
+constexpr std::uint64_t unseen_ns = 2'000'000;
+// While shutting down with work in flight, and for a producer stopped inside its submission.
+constexpr std::uint64_t short_rest_ns = 200'000;
+
+void answer_on_success(Work& work) noexcept {
+  auto& operation = static_cast<Operation&>(work);
+  operation.finish(nullptr);
+}
+
+}  // namespace
+
+const ItemOps Submitted::ops{.run = nullptr, .destroy = nullptr};
+
+Actor::Actor(DeviceCore& core)
+    : core_(core), backend_(core.backend()),
+      pool_(backend_.pages(),
+            PoolOptions{.limit_bytes = core.options().memory_limit_bytes,
+                        .alignment = backend_.properties().alignment}),
+      lanes_(backend_.properties().streams) {
+  REPRISE_CHECK(lanes_.size() <= 64, "backend streams are numbered below 64");
+}
+
+Actor::~Actor() = default;
+
+// ---- the loop --------------------------------------------------------------------------------
+
+bool Actor::step() noexcept {
+  bool worked = core_.channel().drain_control([this](ControlNode& node) { node.run(node, this); }) > 0;
+  if (busy_ != 0) worked |= retire();
+  if (stage_first_ != nullptr) worked |= run_stage();
+  for (std::uint32_t i = 0; i < commands_per_step; ++i) {
+    if (!core_.channel().consume([this](const ChannelItem& item) { take(item); })) break;
+    worked = true;
+  }
+  if (worked) {
+    looks_ = 0;
+    if (unkicked_ >= kick_at_most) kick(Backend::no_stream);
+    return true;
+  }
+  return idle_kick();
+}
+
+bool Actor::idle_kick() noexcept {
+  if (unkicked_ == 0) return false;
+  ++looks_;
+  if (helped_ != Backend::no_stream && looks_ == looks_before_kick) {
+    backend_.kick(helped_);
+  } else if (looks_ >= (helped_ == Backend::no_stream ? looks_before_kick
+                                                      : looks_before_full_kick)) {
+    kick(Backend::no_stream);
+    return true;
+  }
+  return false;
+}
+
+void Actor::kick(StreamIndex except) noexcept {
+  backend_.kick(except);
+  unkicked_ = 0;
+  looks_ = 0;
+  helped_ = Backend::no_stream;
+}
+
+Rest Actor::rest() noexcept {
+  if (unkicked_ != 0) {
+    kick(Backend::no_stream);
+    return Rest::again();
+  }
+  if (core_.channel().is_closed()) {
+    if (core_.is_giving_up()) {
+      give_up();
+      return Rest::done();
+    }
+    if (!may_stop()) return Rest::sleep_until(core_.host().now_ns() + short_rest_ns);
+  }
+  switch (core_.channel().try_park()) {
+    case Channel::Idle::stopped:
+      return Rest::done();
+    case Channel::Idle::busy:
+      if (core_.channel().has_unpublished() && core_.channel().front() == nullptr) {
+        REPRISE_MARK("stalled_producer");
+        core_.counters().stalled_producers.fetch_add(1, std::memory_order_relaxed);
+        return Rest::sleep_until(core_.host().now_ns() + short_rest_ns);
+      }
+      return Rest::again();
+    case Channel::Idle::parked:
+      break;
+  }
+  parked_ = true;
+  if (busy_ == 0 || armed_) return Rest::sleep();
+  return Rest::sleep_until(core_.host().now_ns() +
+                           (stage_first_ != nullptr ? short_rest_ns : unseen_ns));
+}
+
+void Actor::overslept() noexcept {
+  if (parked_ && core_.channel().unpark()) parked_ = false;
+  // Nobody came for a while: let the backend say when the work is done, then sleep for good.
+  for (StreamIndex i = 0; i < lanes_.size(); ++i) {
+    if ((busy_ >> i & 1) != 0 && backend_.arm(i, lanes_[i].enqueued)) armed_ = true;
+  }
+}
+
+/// Everything ticketed was taken and is finished and judged; try_park() checks the tickets again.
+bool Actor::may_stop() noexcept {
+  retire();
+  if (core_.channel().has_unpublished() || stage_first_ != nullptr) return true;
+  return journal_.empty() && lowering_ == 0;
+}
+
+/// The deadline of a shutdown has passed: whoever still waits is told, the rest is left behind.
+void Actor::give_up() noexcept {
+  const auto failure =
+      make_failure(Errc::timed_out, "shutdown", {}, "the device still runs this command");
+  for (Operation* at = journal_.oldest(); at != nullptr; at = at->newer) at->finish(failure);
+}
+
+// ---- taking commands -------------------------------------------------------------------------
+
+void Actor::take(const ChannelItem& item) noexcept {
+  parked_ = false;
+  armed_ = false;
+  Operation& operation = *static_cast<Submitted*>(item.payload)->operation;
+  operation.ticket = item.ticket;
+  if (operation.late.holds_command()) {
+    operation.late.clear();
+    // The poster waits for exactly this; it is gone afterwards.
+    if (Reply* const taken = std::exchange(operation.taken, nullptr)) taken->complete(nullptr);
+  }
+  operation.taken = nullptr;
+  if (stage_first_ != nullptr || in_flight_ >= core_.options().in_flight) {
+    REPRISE_MARK("staged");
+    operation.newer = nullptr;
+    (stage_last_ ? stage_last_->newer : stage_first_) = &operation;
+    stage_last_ = &operation;
+    return;
+  }
+  accept(operation);
+}
+
+bool Actor::run_stage() noexcept {
+  bool worked = false;
+  while (stage_first_ != nullptr && in_flight_ < core_.options().in_flight) {
+    Operation& operation = *stage_first_;
+    stage_first_ = operation.newer;
+    if (stage_first_ == nullptr) stage_last_ = nullptr;
+    operation.newer = nullptr;
+    accept(operation);
+    worked = true;
+  }
+  return worked;
+}
+
+void Actor::accept(Operation& operation) noexcept {
+  if (LogicalStream* const logical = operation.logical.get()) {
+    logical->give_credit();
+    if (!logical->device.adopted) adopt(*logical);
+  }
+  Reply* const reply = operation.finished ? operation.finished.get() : operation.accepted.get();
+  if (reply != nullptr && !reply->start()) {
+    REPRISE_MARK("cancelled_before_start");
+    return refuse(operation, Errc::operation_aborted, "cancelled before it started");
+  }
+  if (core_.is_aborting()) {
+    return refuse(operation, Errc::operation_aborted, "the device was aborted");
+  }
+  try {
+    operation.accept(*this);
+  } catch (const std::bad_alloc&) {
+    REPRISE_MARK("no_host_memory");
+    const auto failure =
+        make_failure(Errc::out_of_memory, operation.verb, operation.name(), "no host memory");
+    claim_everything(operation, failure);
+    answer(operation, failure);
+  }
+}
+
+void Actor::claim_everything(const Operation& operation, const FailurePtr& failure) noexcept {
+  for (const Touch& touch : operation.touches) {
+    if (may_write(touch.access)) touch.hold->device.taint.claim_all(failure);
+  }
+}
+
+// ---- running ---------------------------------------------------------------------------------
+
+const Hold* Actor::failed_memory(const Operation& operation) noexcept {
+  for (const Touch& touch : operation.touches) {
+    if (touch.hold->device.state != Hold::Device::State::bound) return touch.hold.get();
+  }
+  return nullptr;
+}
+
+void Actor::run(Operation& operation) {
+  if (Window* const window = window_of(operation); window != nullptr && window->is_recording()) {
+    return record(operation, *window);
+  }
+  if (const Hold* hold = failed_memory(operation)) {
+    return refuse(operation, make_failure(hold->device.failure->code, operation.verb,
+                                          operation.name(), "its memory was never there",
+                                          hold->device.failure));
+  }
+  if (auto valid = validate(operation.command, backend_.properties().limits); !valid) {
+    return refuse(operation, valid.error().code, valid.error().message);
+  }
+  if (const Claim* claim = Journal::first_claim(operation)) return skip(operation, *claim);
+  find_waits(operation);
+  enqueue(operation);
+}
+
+void Actor::run_after(Operation& operation, const Frontier& points) {
+  if (!operation.waits_for.copy_from(points)) throw std::bad_alloc();
+  enqueue(operation);
+}
+
+void Actor::find_waits(Operation& operation) {
+  Frontier& waits = operation.waits_for;
+  if (operation.logical && !waits.add(operation.logical->device.last)) throw std::bad_alloc();
+  for (const Touch& touch : operation.touches) {
+    UseMap& uses = touch.hold->device.uses;
+    if (may_write(touch.access)) {
+      uses.before_write(touch.range, waits);
+    } else {
+      uses.before_read(touch.range, waits);
+    }
+    uses.ready(touch.range);
+  }
+}
+
+void Actor::adopt(LogicalStream& logical) noexcept {
+  logical.device.adopted = true;
+  logical.device.home = next_home_;
+  next_home_ = (next_home_ + 1) % static_cast<StreamIndex>(lanes_.size());
+}
+
+/// A command follows its youngest unfinished dependency if nothing came behind that yet, so that no
+/// wait between streams is needed; else it goes to the home of its logical stream.
+StreamIndex Actor::place(Operation& operation) noexcept {
+  operation.waits_for.prune([this](StreamPoint point) { return is_finished(point); });
+  const StreamIndex home = operation.logical ? operation.logical->device.home : 0;
+  StreamIndex chosen = home;
+  bool at_home = false;
+  for (const StreamPoint point : operation.waits_for) {
+    if (point.stream == home) at_home = true;
+  }
+  if (!at_home) {
+    for (const StreamPoint point : operation.waits_for) {
+      if (lanes_[point.stream].enqueued == point.position) chosen = point.stream;
+    }
+  }
+  operation.waits_for.forget(chosen);
+  return chosen;
+}
+
+void Actor::enqueue(Operation& operation) {
+  const StreamIndex at = place(operation);
+  for (const StreamPoint point : operation.waits_for) operation.wait_points.push_back(point);
+  operation.waits = {operation.wait_points.data(), operation.wait_points.size()};
+  auto& counters = core_.counters();
+  counters.waits_made.fetch_add(operation.waits.size(), std::memory_order_relaxed);
+  operation.succeeded = operation.finished ? &answer_on_success : nullptr;
+  if (operation.finished && operation.finished.get()->offer_help(at)) helped_ = at;
+
+  if (auto taken = backend_.enqueue(at, operation); !taken) {
+    const Error& error = taken.error();
+    FailureRecord record;
+    record.code = error.code;
+    record.native_code = error.native_code;
+    record.verb = operation.verb;
+    record.node = operation.name();
+    record.message = error.message;
+    record.where = operation.where;
+    return refuse(operation, make_failure(std::move(record)));
+  }
+  Lane& lane = lanes_[at];
+  lane.enqueued = operation.position;
+  (lane.last ? lane.last->behind : lane.first) = &operation;
+  lane.last = &operation;
+  busy_ |= std::uint64_t{1} << at;
+  ++in_flight_;
+  ++unkicked_;
+  operation.enqueued = true;
+  const StreamPoint point{at, operation.position};
+  note_outcome(operation, nullptr);
+  if (operation.logical) {
+    operation.logical->device.last = point;
+    operation.logical->device.newest = &operation;
+  }
+  for (const Touch& touch : operation.touches) {
+    if (may_write(touch.access)) touch.hold->device.uses.note_write(touch.range, {point, nullptr});
+  }
+  for (const Touch& touch : operation.touches) {
+    if (!may_write(touch.access)) touch.hold->device.uses.note_read(touch.range, {point, nullptr});
+  }
+  journal_.append(operation);
+  try {
+    journal_.note_written(operation);
+  } catch (const std::bad_alloc&) {
+    claim_everything(operation, make_failure(Errc::out_of_memory, operation.verb, operation.name(),
+                                         "no host memory"));
+  }
+  operation.was_accepted(*this);
+  operation.accepted(nullptr);
+}
+
+// ---- outcomes --------------------------------------------------------------------------------
+
+void Actor::done(Operation& operation) noexcept {
+  answer(operation, nullptr);
+}
+
+/// The stream's newest command has this outcome so far; events recorded now stand behind it.
+void Actor::note_outcome(Operation& operation, const FailurePtr& failure) noexcept {
+  if (failure) operation.failed_with(failure);
+  if (!operation.logical || (operation.touches.empty() && !operation.enqueued)) return;
+  operation.logical->device.newest = nullptr;
+  operation.logical->device.failure = failure;
+  if (Window* const window = window_of(operation);
+      failure && window != nullptr && !window->is_recording() && !window->warm_up_failure) {
+    window->warm_up_failure = failure;
+  }
+}
+
+void Actor::answer(Operation& operation, const FailurePtr& failure) noexcept {
+  note_outcome(operation, failure);
+  operation.accepted(failure);
+  operation.finish(failure);
+  keep_mark(operation);
+}
+
+/// An operation whose marks unfinished commands before it could still disturb stays in the journal.
+void Actor::keep_mark(Operation& operation) noexcept {
+  if (operation.effect != Operation::Effect::none && !journal_.empty()) {
+    journal_.append(operation);
+  } else {
+    release(operation);
+  }
+}
+
+void Actor::refuse(Operation& operation, FailurePtr failure) noexcept {
+  core_.counters().refused.fetch_add(1, std::memory_order_relaxed);
+  core_.shared().report(failure, false);
+  try {
+    journal_.note_claimed(operation,
+                          make_claim(ClaimKind::not_started, failure, operation.owner()));
+  } catch (const std::bad_alloc&) {
+    claim_everything(operation, failure);
+  }
+  answer(operation, failure);
+}
+
+void Actor::refuse(Operation& operation, Errc code, std::string_view message) noexcept {
+  try {
+    FailureRecord record;
+    record.code = code;
+    record.verb = operation.verb;
+    record.node = operation.name();
+    record.message = message;
+    record.where = operation.where;
+    record.stream = operation.logical ? operation.logical->id : 0;
+    refuse(operation, make_failure(std::move(record)));
+  } catch (const std::bad_alloc&) {
+    refuse(operation, make_failure(code, {}, {}, {}));
+  }
+}
+
+void Actor::skip(Operation& operation, const Claim& claim) {
+  core_.counters().skipped.fetch_add(1, std::memory_order_relaxed);
+  const ClaimPtr keep{claim};
+  const FailurePtr failure = operation.skip_failure(claim);
+  journal_.note_claimed(operation, skip_claim(claim, operation.name(), operation.owner()));
+  core_.shared().report(failure, true);
+  answer(operation, failure);
+}
+
+void Actor::restore(Operation& operation) {
+  journal_.note_lifted(operation);
+  done(operation);
+}
+
+void Actor::on_failed(Operation& operation) noexcept {
+  if (operation.failure->exception) core_.shared().keep(operation.failure);
+  core_.counters().failed.fetch_add(1, std::memory_order_relaxed);
+  const auto told = [this](Operation& at, const FailurePtr& failure, bool skipped) {
+    if (skipped) core_.counters().skipped.fetch_add(1, std::memory_order_relaxed);
+    at.failed_with(failure);
+    if (at.logical && at.logical->device.newest == &at) at.logical->device.failure = failure;
+    for (EventState* event = at.events.get(); event != nullptr; event = event->next.get()) {
+      event->failure = failure;
+    }
+    core_.shared().report(failure, skipped);
+    at.finish(failure);
+  };
+  try {
+    journal_.judge(operation, told);
+  } catch (const std::bad_alloc&) {
+    // Without memory to be exact, everything that unfinished commands may have written is suspect.
+    for (Operation* at = &operation; at != nullptr; at = at->newer) {
+      claim_everything(*at, operation.failure);
+      if (!is_finished({at->stream, at->position}) && at->enqueued) {
+        at->skip = true;
+        told(*at, operation.failure, at != &operation);
+      }
+    }
+  }
+  backend_.resume(operation.stream);
+  ++unkicked_;
+}
+
+// ---- the end of commands ---------------------------------------------------------------------
+
+bool Actor::retire() noexcept {
+  bool any = false;
+  for (std::uint64_t left = busy_; left != 0; left &= left - 1) {
+    const auto i = static_cast<StreamIndex>(__builtin_ctzll(left));
+    Lane& lane = lanes_[i];
+    const StreamPosition finished = backend_.finished(i);
+    while (lane.first != nullptr && lane.first->position <= finished) {
+      Operation& operation = *lane.first;
+      lane.first = operation.behind;
+      if (lane.first == nullptr) lane.last = nullptr;
+      --in_flight_;
+      journal_.remove(operation);
+      release(operation);
+      any = true;
+    }
+    if (lane.first == nullptr) busy_ &= ~(std::uint64_t{1} << i);
+  }
+  // Marks that waited for older commands are final once none is left before them.
+  while (!journal_.empty() && !journal_.oldest()->enqueued) {
+    Operation& operation = *journal_.oldest();
+    journal_.remove(operation);
+    release(operation);
+    any = true;
+  }
+  return any;
+}
+
+void Actor::release(Operation& operation) noexcept {
+  core_.counters().completed.fetch_add(1, std::memory_order_relaxed);
+  if (operation.logical && operation.logical->device.newest == &operation) {
+    operation.logical->device.newest = nullptr;
+  }
+  operation.retired(*this);
+  core_.discard(operation);
+}
+
+}  // namespace reprise::detail

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/device/backend.hpp>
+#include <reprise/memory/pool.hpp>
+#include <reprise/runtime/core.hpp>
+#include <reprise/runtime/journal.hpp>
+#include <reprise/runtime/operation.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace reprise {
+enum class Health : std::uint8_t;
+}
+
+namespace reprise::detail {
+
+struct EventState;
+struct GraphState;
+
+/// The device actor: owns everything a device is and does, and consumes its channel.
+///
+/// step() takes commands in ticket order. Each either does its business at once (an allocation, a
+/// question) or becomes work: its inputs are checked for failures, the order against unfinished
+/// work of other streams is derived from its byte sets, the backend takes it, and it stays in the
+/// journal until its end has been seen. Nothing here blocks, throws or runs user code.
+///
+/// Threads  All members belong to the thread that calls step(): the device thread.
+class Actor final : public Loop {
+public:
+  explicit Actor(DeviceCore& core);
+  ~Actor();
+
+  // Loop.
+  bool step() noexcept override;
+  Rest rest() noexcept override;
+  void pause() noexcept override { core_.channel().pause(); }
+  void overslept() noexcept override;
+
+  // The outcomes an Operation's accept() may choose.
+
+  /// Checks, orders and hands to the backend the command in `operation.command`; or records it if
+  /// its stream is in a window. The usual outcome.
+  void run(Operation& operation);
+  /// Like run() for a command without byte sets that waits for `points` only.
+  void run_after(Operation& operation, const Frontier& points);
+  /// Nothing is left to do and all went well.
+  void done(Operation& operation) noexcept;
+  /// It does not run: its may-write bytes carry `failure` as not started, its completions answer.
+  void refuse(Operation& operation, FailurePtr failure) noexcept;
+  void refuse(Operation& operation, Errc code, std::string_view message) noexcept;
+  /// Its completions answer `failure`; no byte is marked.
+  void answer(Operation& operation, const FailurePtr& failure) noexcept;
+  /// Lifts not_started claims, at the operation's place among the unfinished ones.
+  void restore(Operation& operation);
+
+  // Memory; see actor_memory.cpp.
+
+  /// Finds memory for `holds`, all or none of which get it.
+  void bind(Operation& operation, std::span<const HoldRef> holds);
+  /// No one owns `hold` any more.
+  void give_back(Hold& hold) noexcept;
+  bool is_finished(StreamPoint point) const noexcept {
+    return backend_.finished(point.stream) >= point.position;
+  }
+  Health health(std::span<const Touch> touches);
+  /// Throws std::bad_alloc.
+  MemoryReport memory_report();
+  std::uint64_t trim() noexcept;
+
+  // Streams and events.
+
+  /// Everything that was enqueued and is not retired, on any stream. Throws std::bad_alloc.
+  Frontier everything() const;
+  void synchronize(Operation& operation);
+  void record_event(Operation& operation, const std::shared_ptr<EventState>& event);
+  void wait_event(Operation& operation, const EventState& event);
+  void close_stream(LogicalStream& logical) noexcept;
+
+  // Captures and graphs; see actor_capture.cpp.
+
+  void prepare_capture(Operation& operation, bool growth, std::string_view name);
+  void start_capture(Operation& operation);
+  void stop_capture(Operation& operation, std::shared_ptr<GraphState>& graph);
+  void abort_capture(Operation& operation);
+  /// The recording function threw: like abort, but what was recorded is marked as never started.
+  void abandon_capture(Operation& operation);
+  void lowered(Operation& operation, const FailurePtr& failure) noexcept;
+  bool is_recording(const Operation& operation) const noexcept;
+  void release_graph(GraphState& graph) noexcept;
+
+  void on_failed(Operation& operation) noexcept;
+  void on_doorbell() noexcept { retire(); }
+  DeviceCore& core() noexcept { return core_; }
+  Backend& backend() noexcept { return backend_; }
+
+private:
+  // Taking commands.
+  void take(const ChannelItem& item) noexcept;
+  void accept(Operation& operation) noexcept;
+  bool run_stage() noexcept;
+  // Running them.
+  void find_waits(Operation& operation);
+  StreamIndex place(Operation& operation) noexcept;
+  void enqueue(Operation& operation);
+  void skip(Operation& operation, const Claim& claim);
+  void keep_mark(Operation& operation) noexcept;
+  void adopt(LogicalStream& logical) noexcept;
+  void note_outcome(Operation& operation, const FailurePtr& failure) noexcept;
+  static const Hold* failed_memory(const Operation& operation) noexcept;
+  static void claim_everything(const Operation& operation, const FailurePtr& failure) noexcept;
+  // Their end.
+  bool retire() noexcept;
+  void release(Operation& operation) noexcept;
+  void give_up() noexcept;
+  // Rest.
+  void kick(StreamIndex except) noexcept;
+  bool idle_kick() noexcept;
+  bool may_stop() noexcept;
+  // Memory.
+  bool bind(const Operation& operation, Hold& hold, FailurePtr& failure);
+  PageUpdate page_update(const Operation& operation) const noexcept;
+  // Captures.
+  Window* window_of(const Operation& operation) const noexcept;
+  void decline(Operation& operation, const Error& error) noexcept;
+  void record(Operation& operation, Window& window);
+  void close_window(LogicalStream& logical, const FailurePtr& failure, bool claim) noexcept;
+  void guard(GraphState& graph);
+  void lower(Operation& operation, const std::shared_ptr<GraphState>& graph);
+
+  DeviceCore& core_;
+  Backend& backend_;
+  Pool pool_;
+  Journal journal_;
+
+  /// One backend stream: how far it was enqueued, and what of it is not retired.
+  struct Lane {
+    StreamPosition enqueued = 0;
+    Operation* first = nullptr;
+    Operation* last = nullptr;
+  };
+  std::vector<Lane> lanes_;
+  std::uint64_t busy_ = 0;  ///< Bit per lane with unretired work.
+  std::uint32_t in_flight_ = 0;
+  StreamIndex next_home_ = 0;
+
+  /// Taken off the ring, waiting for room in the backend, oldest first.
+  Operation* stage_first_ = nullptr;
+  Operation* stage_last_ = nullptr;
+
+  std::uint32_t unkicked_ = 0;  ///< Enqueued since the last kick.
+  std::uint32_t looks_ = 0;     ///< Looks that found nothing since.
+  StreamIndex helped_ = Backend::no_stream;  ///< A blocked caller was asked to run this one.
+  bool armed_ = false;   ///< The backend will ring when the work in flight is done.
+  bool parked_ = false;  ///< The channel's word says so.
+
+  GraphState* graphs_ = nullptr;  ///< The live ones, for reports.
+  std::unordered_map<const GraphState*, std::vector<Guard>> guards_;
+  std::uint32_t lowering_ = 0;  ///< Recordings on the helper thread.
+};
+
+}  // namespace reprise::detail

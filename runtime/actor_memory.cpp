@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reprise/runtime/actor.hpp>
+
+#include <reprise/runtime/client.hpp>
+#include <reprise/runtime/event_state.hpp>
+#include <reprise/runtime/graph_state.hpp>
+#include <reprise/runtime/window.hpp>
+
+#include <new>
+
+namespace reprise::detail {
+
+// What a device does with memory and streams: bind holds, take them back, answer questions.
+
+void Actor::bind(Operation& operation, std::span<const HoldRef> holds) {
+  FailurePtr failure;
+  for (const HoldRef& hold : holds) {
+    if (!bind(operation, *hold, failure)) break;
+  }
+  if (!failure) return done(operation);
+  core_.counters().refused.fetch_add(1, std::memory_order_relaxed);
+  core_.shared().report(failure, false);
+  for (const HoldRef& hold : holds) {
+    hold->device.state = Hold::Device::State::failed;
+    hold->device.failure = failure;
+    hold->device.taint = TaintMap(hold->size());
+    hold->device.taint.claim_all(failure);
+  }
+  if (Window* const window = window_of(operation)) window->capture.fail(failure);
+  answer(operation, failure);
+}
+
+bool Actor::bind(const Operation& operation, Hold& hold, FailurePtr& failure) {
+  Hold::Device& device = hold.device;
+  if (hold.size() != 0) {
+    const LogicalStream* const logical = operation.logical.get();
+    const PoolRequest request{.bytes = hold.size(),
+                              .alignment = backend_.properties().alignment,
+                              .stream = logical ? logical->device.home : 0,
+                              .pages = page_update(operation)};
+    auto grant = pool_.allocate(request, [this](StreamPoint point) { return is_finished(point); });
+    if (!grant) {
+      failure = make_failure(grant.error().code, operation.verb, {},
+                             std::to_string(hold.size()) + " bytes: " + grant.error().message);
+      return false;
+    }
+    device.block = grant->block;
+    device.address = device.block->address();
+    // Whoever writes first is ordered behind what earlier owners may still be doing.
+    device.uses.ready({0, hold.size()});
+    for (const StreamPoint point : device.block->earlier()) {
+      device.uses.note_read({0, hold.size()}, {point, nullptr});
+    }
+  }
+  device.taint = TaintMap(hold.size());
+  device.state = Hold::Device::State::bound;
+  if (Window* const window = window_of(operation)) window->created(hold);
+  return true;
+}
+
+void Actor::give_back(Hold& hold) noexcept {
+  Hold::Device& device = hold.device;
+  if (device.block == nullptr) return;
+  Frontier last;
+  try {
+    device.uses.all(last);
+  } catch (const std::bad_alloc&) {
+    REPRISE_MARK("block_kept_without_memory");
+    return;  // Better lost than reused too early.
+  }
+  last.prune([this](StreamPoint point) { return is_finished(point); });
+  pool_.release(std::exchange(device.block, nullptr), last);
+}
+
+Frontier Actor::everything() const {
+  Frontier points;
+  for (StreamIndex i = 0; i < lanes_.size(); ++i) {
+    if ((busy_ >> i & 1) != 0 && !points.add({i, lanes_[i].enqueued})) throw std::bad_alloc();
+  }
+  return points;
+}
+
+void Actor::synchronize(Operation& operation) {
+  if (is_recording(operation)) {
+    return answer(operation, make_failure(Errc::capture_refused, operation.verb, {},
+                                          "a recording stream cannot be waited for"));
+  }
+  run_after(operation, Frontier{operation.logical->device.last});
+}
+
+void Actor::record_event(Operation& operation, const std::shared_ptr<EventState>& event) {
+  LogicalStream::Device& stream = operation.logical->device;
+  event->point = stream.last;
+  event->failure = stream.failure;
+  event->stream = is_recording(operation) ? operation.logical->id : 0;
+  if (stream.newest != nullptr) {
+    event->next = std::exchange(stream.newest->events, event);
+  }
+  event->recorded.store(true, std::memory_order_release);
+  done(operation);
+}
+
+void Actor::wait_event(Operation& operation, const EventState& event) {
+  if (is_recording(operation)) {
+    // Inside a window the recorded order holds; a point outside would be frozen into the graph.
+    if (event.stream == operation.logical->id) return done(operation);
+    return refuse(operation, Errc::capture_refused, "waits for an event from outside its window");
+  }
+  Frontier points{operation.logical->device.last};
+  if (!points.add(event.point)) throw std::bad_alloc();
+  points.prune([this](StreamPoint point) { return is_finished(point); });
+  if (points.empty()) return done(operation);
+  run_after(operation, points);
+}
+
+Health Actor::health(std::span<const Touch> touches) {
+  retire();
+  Health health = Health::clean;
+  for (const Touch& touch : touches) {
+    if (touch.hold->device.taint.first(touch.range) != nullptr) return Health::failed;
+    Frontier writers;
+    touch.hold->device.uses.before_read(touch.range, writers);
+    writers.prune([this](StreamPoint point) { return is_finished(point); });
+    if (!writers.empty()) health = Health::pending;
+  }
+  return health;
+}
+
+MemoryReport Actor::memory_report() {
+  retire();
+  pool_.collect([this](StreamPoint point) { return is_finished(point); });
+  MemoryReport report = make_report(pool_);
+  report.staging = core_.staging().stats();
+  report.staging_limit = core_.staging().limit();
+  for (const GraphState* graph = graphs_; graph != nullptr; graph = graph->next) {
+    report.graphs.push_back(
+        {graph->recording->id(), std::string(graph->recording->name()), graph->recording->guarded_bytes()});
+  }
+  return report;
+}
+
+std::uint64_t Actor::trim() noexcept {
+  retire();
+  // Pages that a window may have touched stay as they are until it closes.
+  if (core_.captures().status().any_recording()) return 0;
+  return pool_.trim([this](StreamPoint point) { return is_finished(point); });
+}
+
+}  // namespace reprise::detail

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/capture/device_captures.hpp>
+#include <reprise/device/kernel.hpp>
+#include <reprise/memory/report.hpp>
+#include <reprise/runtime/buffer.hpp>
+#include <reprise/runtime/event.hpp>
+#include <reprise/runtime/future.hpp>
+#include <reprise/runtime/graph.hpp>
+#include <reprise/runtime/options.hpp>
+#include <reprise/runtime/verbs.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace reprise {
+
+namespace detail {
+struct ClientAccess;
+}
+
+/// What Client::check() says of some buffers.
+enum class Health : std::uint8_t {
+  clean,    ///< Every byte's last writer has succeeded.
+  pending,  ///< No failure so far, but a writer has not finished.
+  failed,   ///< Some byte carries a failure.
+};
+
+/// The byte sets of work that the library cannot look into.
+struct ByteSets {
+  std::vector<Buffer> reads;
+  std::vector<Buffer> may_write;
+  std::vector<Buffer> must_write;  ///< Implies may_write.
+};
+
+/// Per-call options of async_ forms with a token.
+struct CallOptions {
+  /// Receives the full failure, or null, before the handler is submitted.
+  FailurePtr* failure = nullptr;
+};
+
+/// How a window is opened.
+struct CaptureOptions {
+  /// Whether allocations in the window may map new memory. capture(fn) always allows it.
+  bool growth = false;
+  std::string_view name = {};  ///< Of the graph, in failures and reports.
+};
+
+/// A logical stream of one device: what is submitted through a client and its copies takes effect
+/// in the order of the calls, and across clients wherever they touch the same bytes.
+///
+/// Plain verbs that post return at once; their failures live on the memory they would have
+/// written, in the error sink and the counters, so that a later read tells. Verbs that block, and
+/// all errors the calling thread can see, throw Failure. try_ forms answer would_block instead of
+/// waiting for room. async_ forms without a token return a Future; with a completion token, any of
+/// Asio's, they are defined in <reprise/runtime/async.hpp> and throw nothing operational.
+///
+/// Lifetime  A cheap handle. It does not keep the device open: after its end verbs answer closed.
+/// Threads   Any thread may use a client and its copies; calls made at once are ordered by their
+///           tickets. Identity is in the handle, so a coroutine stays on its stream wherever it
+///           resumes.
+/// Errors    empty_handle, wrong_device (a buffer, kernel or graph of another device), closed and
+///           device_lost are possible everywhere and not repeated below. Blocking verbs throw
+///           would_deadlock on the library's own threads.
+class Client {
+public:
+  /// Refers to nothing; verbs answer Errc::empty_handle.
+  Client() noexcept = default;
+
+  explicit operator bool() const noexcept { return stream_ != nullptr; }
+  /// The logical stream's number.
+  StreamId stream() const noexcept;
+  /// A client on a new stream of the same device.
+  Client fork(Priority priority = Priority::normal) const;
+  /// A client on the stream of `other`, which is of the same device.
+  Client on(const Client& other) const;
+  /// Whether this stream has a capture prepared or recording. One atomic read; never waits.
+  bool is_capturing() const noexcept;
+
+  // ---- memory --------------------------------------------------------------------------------
+  // Handles are there at once; the memory is found in ticket order. A request that fails becomes
+  // the failure of the buffer: out_of_memory, over_limit, never_fits, growth_forbidden.
+
+  /// `count` elements that nothing wrote: reading them before that fails with Errc::unwritten.
+  template <class T>
+  Array<T> empty(std::size_t count) const {
+    return detail::BufferAccess::array<T>(empty_bytes(detail::byte_count<T>("empty", count)));
+  }
+  /// `count` elements of zero bytes.
+  template <class T>
+  Array<T> zeros(std::size_t count) const {
+    Array<T> array = empty<T>(count);
+    detail::post_fill(*this, array, 0, 1, "zeros");
+    return array;
+  }
+  /// A copy of `values`, whose bytes are taken before this returns.
+  template <class T>
+  Array<T> create(std::span<const std::type_identity_t<T>> values) const {
+    Array<T> array = empty<T>(values.size());
+    write(array, values);
+    return array;
+  }
+  template <class T>
+  Array<T> create(std::initializer_list<T> values) const {
+    return create<T>(std::span<const T>(values.begin(), values.size()));
+  }
+  /// Several arrays in one allocation, each aligned as an allocation of its own.
+  template <class T>
+  std::vector<Array<T>> create_many(std::span<const std::size_t> counts) const {
+    std::vector<std::uint64_t> bytes;
+    for (const std::size_t count : counts) {
+      bytes.push_back(detail::byte_count<T>("create_many", count));
+    }
+    std::vector<Array<T>> arrays;
+    for (Buffer& buffer : carve(bytes)) {
+      arrays.push_back(detail::BufferAccess::array<T>(std::move(buffer)));
+    }
+    return arrays;
+  }
+  Buffer empty_bytes(std::uint64_t bytes) const;
+
+  // ---- work ----------------------------------------------------------------------------------
+
+  /// Runs `kernel` over `grid`. Buffers go to In, Out, InOut and Update parameters as arrays of the
+  /// same element type, scalars by conversion; the compiler checks both. A grid without blocks
+  /// does nothing.
+  ///
+  /// Errc::invalid_argument, no_such_kernel (no body for this device): on the outputs.
+  template <class... A, class... X>
+  void launch(const Kernel<void(A...)>& kernel, const Grid& grid, const X&... arguments) const {
+    detail::LaunchArguments<A...> bound(arguments...);
+    detail::post(detail::make_launch(*this, kernel.definition(), grid, bound.view()));
+  }
+  /// The same; false if it would have had to wait for room.
+  template <class... A, class... X>
+  bool try_launch(const Kernel<void(A...)>& kernel, const Grid& grid, const X&... arguments) const {
+    detail::LaunchArguments<A...> bound(arguments...);
+    return detail::try_post(detail::make_launch(*this, kernel.definition(), grid, bound.view()));
+  }
+  /// Completes when the device has accepted the launch; its execution may still fail. The last
+  /// argument may be a completion token.
+  template <class... A, class... X>
+  auto async_launch(const Kernel<void(A...)>& kernel, const Grid& grid, X&&... arguments) const;
+
+  /// Copies `from` to `to`, of the same size and not overlapping. Errc::size_mismatch,
+  /// invalid_argument.
+  void copy(const Buffer& to, const Buffer& from) const {
+    detail::post(detail::make_copy(*this, to, from));
+  }
+  Future<void> async_copy(const Buffer& to, const Buffer& from) const;
+  template <class Token>
+  auto async_copy(const Buffer& to, const Buffer& from, Token&& token) const;
+
+  /// Sets every element to `value`.
+  template <class T>
+  void fill(const Array<T>& array, const std::type_identity_t<T>& value) const {
+    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8,
+                  "fill repeats a pattern of 1, 2, 4 or 8 bytes");
+    std::uint64_t pattern = 0;
+    std::memcpy(&pattern, &value, sizeof value);
+    detail::post_fill(*this, array, pattern, sizeof(T), "fill");
+  }
+
+  /// Writes `values`, as many as the array has, taking the bytes before it returns.
+  /// Errc::size_mismatch.
+  template <class T>
+  void write(const Array<T>& array, std::span<const std::type_identity_t<T>> values) const {
+    detail::post_write(*this, array, std::as_bytes(values));
+  }
+  /// The same from memory that the device takes over, without a copy.
+  void write(const Buffer& buffer, HostBytes bytes) const {
+    detail::post(detail::make_write(*this, buffer, std::move(bytes)));
+  }
+  /// Borrows `values`: they stay valid and unchanged until the completion, which comes when the
+  /// device has read them.
+  template <class T>
+  Future<void> async_write(const Array<T>& array,
+                           std::span<const std::type_identity_t<T>> values) const;
+  template <class T, class Token>
+  auto async_write(const Array<T>& array, std::span<const std::type_identity_t<T>> values,
+                   Token&& token) const;
+
+  /// Calls `function` in stream order, on a library thread on which library verbs only post. What
+  /// it throws fails it. `sets` say what it reads and writes.
+  void host_call(const ByteSets& sets, std::function<void()> function) const {
+    detail::post(detail::make_host_call(*this, sets, std::move(function)));
+  }
+
+  // ---- answers -------------------------------------------------------------------------------
+
+  /// The array's elements, when everything submitted before that writes them has finished. Fails
+  /// with the cause if any byte's last writer failed (Errc of the root), or nothing wrote it
+  /// (Errc::unwritten). Errc::capture_refused in a window.
+  template <class T>
+  std::vector<T> read(const Array<T>& array) const {
+    std::vector<T> values(array.size());
+    read(array, std::span<T>(values));
+    return values;
+  }
+  HostBytes read(const Buffer& buffer) const {
+    HostBytes bytes(buffer.size_bytes());
+    detail::read(*this, buffer, {bytes.data(), bytes.size()});
+    return bytes;
+  }
+  /// The same into memory of the caller's, of the same size. Errc::size_mismatch.
+  template <class T>
+  void read(const Array<T>& array, std::span<std::type_identity_t<T>> into) const {
+    detail::read(*this, array, std::as_writable_bytes(into));
+  }
+  template <class T>
+  Future<std::vector<T>> async_read(const Array<T>& array) const;
+  Future<HostBytes> async_read(const Buffer& buffer) const;
+  template <class T, class Token>
+  auto async_read(const Array<T>& array, Token&& token) const;
+  template <class Token>
+  auto async_read(const Buffer& buffer, Token&& token) const;
+  template <class T, class Token>
+  auto async_read(const Array<T>& array, const CallOptions& options, Token&& token) const;
+
+  /// What is known of the buffers' bytes, without waiting for the device.
+  Health check(std::span<const Buffer> buffers) const;
+  Health check(std::initializer_list<Buffer> buffers) const {
+    return check(std::span<const Buffer>(buffers.begin(), buffers.size()));
+  }
+  /// The failure that a read of `buffer` would answer now, null if none.
+  FailurePtr failure(const Buffer& buffer) const;
+  /// Takes back the marks of commands that never started: the bytes are again what they were.
+  void restore(std::span<const Buffer> buffers) const;
+  void restore(std::initializer_list<Buffer> buffers) const {
+    restore(std::span<const Buffer>(buffers.begin(), buffers.size()));
+  }
+
+  /// Returns when everything submitted before, by anybody, was accepted.
+  void flush() const;
+  /// Returns when everything submitted before on this stream has finished, well or not.
+  void synchronize() const;
+  Future<void> async_flush() const;
+  Future<void> async_synchronize() const;
+  template <class Token>
+  auto async_flush(Token&& token) const;
+  template <class Token>
+  auto async_synchronize(Token&& token) const;
+
+  // ---- events --------------------------------------------------------------------------------
+
+  /// Marks the point this stream has come to.
+  Event record() const;
+  /// What is submitted on this stream from here on starts after `event`. A failure of the command
+  /// the event stands behind is not spread by it: bytes carry failures.
+  void wait(const Event& event) const;
+
+  // ---- capture -------------------------------------------------------------------------------
+
+  /// Records what `function` submits through the client it is given, which is on a stream of its
+  /// own, and seals it into a graph that replays there. Nothing is executed; no warm-up is needed.
+  /// What `function` throws is thrown on, and the window leaves no trace but `not_started` marks.
+  ///
+  /// Errc::capture_doomed   an operation could not be recorded; the cause says which.
+  template <class F>
+  Graph capture(F&& function, const CaptureOptions& options = {}) const {
+    static_assert(std::is_invocable_v<F&, Client&>, "capture calls function(Client&)");
+    return detail::capture(
+        *this,
+        {[](void* context, Client& client) { (*static_cast<std::remove_reference_t<F>*>(context))(client); },
+         const_cast<void*>(static_cast<const void*>(std::addressof(function)))},
+        options);
+  }
+  /// Puts this stream into the window: prepare, then work that still executes (the warm-up), then
+  /// start, then work that is recorded, then stop. Errc::capture_order in the wrong state, which
+  /// changes nothing, except that a stop of a window that was only prepared takes it back.
+  void prepare_capture(const CaptureOptions& options = {}) const;
+  void start_capture() const;
+  Graph stop_capture() const;
+  /// Gives the window up, from any state, and lifts the marks of what it recorded.
+  void abort_capture() const;
+
+private:
+  friend struct detail::ClientAccess;
+  explicit Client(std::shared_ptr<detail::LogicalStream> stream) noexcept
+      : stream_(std::move(stream)) {}
+
+  std::vector<Buffer> carve(std::span<const std::uint64_t> bytes) const;
+
+  std::shared_ptr<detail::LogicalStream> stream_;
+};
+
+namespace detail {
+
+struct ClientAccess {
+  static const std::shared_ptr<LogicalStream>& stream(const Client& client) noexcept {
+    return client.stream_;
+  }
+  static Client make(std::shared_ptr<LogicalStream> stream) noexcept {
+    return Client{std::move(stream)};
+  }
+};
+
+}  // namespace detail
+
+// ---- Future forms ------------------------------------------------------------------------------
+
+inline Future<void> Client::async_copy(const Buffer& to, const Buffer& from) const {
+  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
+    detail::post_accepted(reply, "copy", [&] { return detail::make_copy(*this, to, from); });
+  });
+}
+
+template <class T>
+Future<void> Client::async_write(const Array<T>& array,
+                                 std::span<const std::type_identity_t<T>> values) const {
+  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
+    detail::start_write(*this, array, std::as_bytes(values), reply);
+  });
+}
+
+template <class T>
+Future<std::vector<T>> Client::async_read(const Array<T>& array) const {
+  return detail::future_of<std::vector<T>>(
+      *this, [&](ValueReply<std::vector<T>>* reply) noexcept {
+        detail::start_read(*this, array, *reply);
+      });
+}
+
+inline Future<HostBytes> Client::async_read(const Buffer& buffer) const {
+  return detail::future_of<HostBytes>(*this, [&](ValueReply<HostBytes>* reply) noexcept {
+    detail::start_read(*this, buffer, *reply);
+  });
+}
+
+inline Future<void> Client::async_flush() const {
+  return detail::future_of<void>(
+      *this, [&](Reply* reply) noexcept { detail::start_flush(*this, reply); });
+}
+
+inline Future<void> Client::async_synchronize() const {
+  return detail::future_of<void>(
+      *this, [&](Reply* reply) noexcept { detail::start_synchronize(*this, reply); });
+}
+
+}  // namespace reprise

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/memory/error.hpp>
+#include <reprise/runtime/future.hpp>
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace reprise {
+
+namespace detail {
+struct GraphState;
+struct GraphAccess;
+}  // namespace detail
+
+/// What a graph has done so far.
+struct GraphStatistics {
+  std::uint64_t replays = 0;   ///< Accepted.
+  std::uint64_t refused = 0;   ///< Not accepted: refused, skipped, closed.
+  std::uint64_t failed = 0;    ///< Accepted, and some node failed.
+};
+
+/// A sealed recording and its executable form on one device: launches, copies, fills, writes and
+/// host calls that replay() dispatches again against the buffers they were captured with.
+///
+/// Client::capture() and stop_capture() make one. Names, addresses and order were fixed then, so a
+/// replay looks nothing up. It always runs on a logical stream of its own, whoever calls.
+///
+/// Lifetime  A Graph is a handle; copies share one recording. While any copy lives, or any replay
+///           is in flight, every byte it touches stays allocated and guarded. Dropping the last
+///           copy early is safe.
+/// Threads   Any thread may call any member; replays are ordered by the order of the calls.
+///           Assigning to one handle from two threads needs the caller's lock, as with shared_ptr.
+/// Errors    Plain forms throw Failure; async_ forms deliver the code. Blocking forms throw
+///           would_deadlock on the library's own threads.
+/// Units     Bytes.
+class Graph {
+public:
+  /// An empty handle. Replaying it fails with Errc::empty_graph.
+  Graph() noexcept = default;
+
+  /// True when the handle refers to a recording.
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+
+  /// Dispatches the recording once more.
+  ///
+  /// Returns when the device has accepted the dispatch, not when it has run: it may wait for
+  /// in-flight credit, never for its own completion. Reads and writes of the same bytes by any
+  /// client, stream or thread are ordered against it.
+  ///
+  /// Errc::skipped      an input carries a failure; the Failure names its root.
+  /// Errc::refused      the backend refused it; the write set carries that until a replay lands.
+  /// Errc::empty_graph, closed, device_lost
+  void replay() const;
+  /// The same; false if it would have had to wait for room. An enqueue failure then lands on the
+  /// memory and in last_failure().
+  bool try_replay() const;
+  /// Completes when the dispatch is accepted.
+  Future<void> async_replay() const;
+  template <class Token>
+  auto async_replay(Token&& token) const;
+
+  /// Replays and waits until the device has finished; throws what a node failed with.
+  void run() const;
+  /// Completes when the device has finished.
+  Future<void> async_run() const;
+  template <class Token>
+  auto async_run(Token&& token) const;
+
+  /// The name given at capture.
+  std::string_view name() const noexcept;
+  /// Nodes. Zero-byte copies and empty grids are dropped while recording.
+  std::uint32_t node_count() const noexcept;
+  /// Bytes that stay out of the pool because this recording lives. Overlaps count once.
+  std::uint64_t guarded_bytes() const noexcept;
+  /// The nodes and their order as a DOT digraph.
+  std::string to_dot() const;
+  GraphStatistics statistics() const noexcept;
+  /// Why the latest replay that was refused, skipped or failed did not succeed; null if none.
+  FailurePtr last_failure() const;
+
+private:
+  friend struct detail::GraphAccess;
+  explicit Graph(std::shared_ptr<detail::GraphState> state) noexcept : state_(std::move(state)) {}
+
+  std::shared_ptr<detail::GraphState> state_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Graph& graph);
+
+}  // namespace reprise

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/capture/recording.hpp>
+#include <reprise/device/graph_program.hpp>
+#include <reprise/runtime/graph.hpp>
+#include <reprise/runtime/operation.hpp>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace reprise::detail {
+
+/// What the copies of a Graph share: the recording, its executable form, and the stream that
+/// replays run on.
+///
+/// Lifetime  When the last handle and the last replay in flight are gone, the control lane brings
+///           it to the device thread, which lets go of its guards and frees it.
+/// Threads   Recording and counters belong to everybody, the rest to the device thread.
+struct GraphState : ControlNode {
+  /// Throws std::bad_alloc.
+  static std::shared_ptr<GraphState> make(std::shared_ptr<LogicalStream> logical,
+                                          std::shared_ptr<const Recording> recording);
+
+  std::shared_ptr<LogicalStream> logical;
+  std::shared_ptr<const Recording> recording;
+  std::unique_ptr<GraphProgram> program;
+  /// The byte sets of one replay: what it reads from outside, then what it writes.
+  std::vector<Touch> touches;
+
+  std::atomic<std::uint64_t> replays{0};
+  std::atomic<std::uint64_t> refused{0};
+  std::atomic<std::uint64_t> failed{0};
+  void note_failure(const FailurePtr& failure, bool while_running) noexcept;
+  FailurePtr last_failure() const;
+
+  // The device thread's list of live graphs.
+  GraphState* next = nullptr;
+  GraphState* before = nullptr;
+
+private:
+  GraphState() = default;
+
+  mutable std::mutex mutex_;  // guards last_failure_
+  FailurePtr last_failure_;
+};
+
+struct GraphAccess {
+  static const std::shared_ptr<GraphState>& state(const Graph& graph) noexcept {
+    return graph.state_;
+  }
+  static Graph make(std::shared_ptr<GraphState> state) noexcept { return Graph{std::move(state)}; }
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/capture/device_captures.hpp>
+#include <reprise/device/work.hpp>
+#include <reprise/memory/frontier.hpp>
+#include <reprise/memory/hold.hpp>
+#include <reprise/memory/small_vector.hpp>
+#include <reprise/runtime/channel.hpp>
+#include <reprise/runtime/completion.hpp>
+#include <reprise/runtime/options.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+
+namespace reprise {
+class Recorder;
+struct RecordedNode;
+}  // namespace reprise
+
+namespace reprise::detail {
+
+class Actor;
+class DeviceCore;
+class Operation;
+struct EventState;
+struct Window;
+
+/// A logical stream: an order of commands. Clients, their copies and queued commands share it.
+///
+/// Lifetime  When the last reference goes, the control lane brings it to the device thread, which
+///           closes a window it may still have and frees it.
+/// Threads   The counters belong to everybody, `device` to the device thread.
+class LogicalStream : public ControlNode {
+public:
+  static std::shared_ptr<LogicalStream> make(std::shared_ptr<DeviceCore> core, StreamId id,
+                                             Priority priority);
+  ~LogicalStream();
+
+  /// Takes one credit; false when the stream has as much unaccepted work as it may.
+  bool take_credit(std::uint64_t limit) noexcept {
+    // Relaxed: a bound on memory, not an order. The partner is give_credit().
+    const std::uint64_t issued = issued_.fetch_add(1, std::memory_order_relaxed);
+    return issued - accepted_.load(std::memory_order_relaxed) < limit;
+  }
+  /// For a submission that got no ticket.
+  void return_credit() noexcept { issued_.fetch_sub(1, std::memory_order_relaxed); }
+  /// The device thread, when it has accepted a command of this stream.
+  void give_credit() noexcept { accepted_.fetch_add(1, std::memory_order_relaxed); }
+
+  const std::shared_ptr<DeviceCore> core;
+  const StreamId id;
+  const Priority priority;
+
+  struct Device {
+    bool adopted = false;            ///< It has a home.
+    StreamIndex home = 0;            ///< Backend stream of commands that depend on nothing.
+    StreamPoint last;                ///< Where its newest command went.
+    Operation* newest = nullptr;     ///< That command, until it is retired.
+    FailurePtr failure;              ///< What became of it, if it failed, was skipped or refused.
+    std::unique_ptr<Window> window;  ///< While a capture is prepared or recording.
+  };
+  Device device;
+
+private:
+  LogicalStream(std::shared_ptr<DeviceCore> core, StreamId id, Priority priority) noexcept;
+
+  alignas(64) std::atomic<std::uint64_t> issued_{0};
+  alignas(64) std::atomic<std::uint64_t> accepted_{0};
+};
+
+/// What the ring carries: the operation itself lives in a pooled block.
+struct Submitted {
+  Operation* operation;
+  static const ItemOps ops;
+};
+
+/// One submitted command, from the caller's verb until it is retired: the record in the ring, in
+/// the journal and in the backend's hands.
+///
+/// Lifetime  Made by the submitter in a pooled block, owned by the device from its ticket on,
+///           freed by the device thread when the work is finished and judged.
+class Operation : public Work, public ControlNode {
+public:
+  explicit Operation(const char* verb_) noexcept : verb(verb_) {}
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  virtual ~Operation() = default;
+
+  /// Its turn has come, in ticket order, on the device thread. Every path ends in one of the
+  /// actor's outcomes: enqueue, refuse, skip, record or done.
+  virtual void accept(Actor& actor) = 0;
+  /// The kernel or graph, for failures.
+  virtual std::string_view name() const noexcept { return {}; }
+
+  /// Whether success also lifts the `not_started` claims of this owner from what it may write:
+  /// replays of a graph. 0: no.
+  virtual std::uint64_t owner() const noexcept { return 0; }
+  /// Adds to `node` what a recording must keep besides command and byte sets, or replaces what
+  /// belongs to the operation by what belongs to `recorder`. May throw std::bad_alloc.
+  virtual void describe(RecordedNode& /*node*/, Recorder& /*recorder*/) const {}
+  /// What it answers when `claim` keeps it from running.
+  virtual FailurePtr skip_failure(const Claim& claim) const noexcept {
+    return make_failure(Errc::skipped, verb, name(), "an input carries a failure",
+                        report(claim, {}, where));
+  }
+  /// A replay that failed: claims and clears bytes as the outcome of each node in Work::nodes says.
+  virtual void claim_nodes() {}
+  /// The backend took it.
+  virtual void was_accepted(Actor& /*actor*/) noexcept {}
+  /// It was refused, skipped, or failed while running.
+  virtual void failed_with(const FailurePtr& /*failure*/) noexcept {}
+  /// Called on the device thread when the operation leaves, whatever became of it.
+  virtual void retired(Actor& /*actor*/) noexcept {}
+
+  /// The byte sets. Merged ones for a replay.
+  std::span<const Touch> touches;
+
+  const char* verb;
+  SourceLocation where;
+  std::shared_ptr<LogicalStream> logical;  ///< Null for commands of the device itself.
+  Completion accepted;  ///< Told when the backend took it, or with the refusal.
+  Completion finished;  ///< Told when the device has done it, or with the failure.
+  std::atomic<bool> answered{false};  ///< Who sets it answers `finished`.
+  Reply* taken = nullptr;  ///< Of a plain posting form; told only if the submission was late.
+
+  /// Answers `finished` unless somebody else has: the worker that ran it, the device thread, or a
+  /// shutdown that gives up on it.
+  void finish(const FailurePtr& failure) noexcept {
+    // Pairs with itself: the loser may not touch the completion, whose reply may be gone.
+    if (finished && !answered.exchange(true, std::memory_order_acq_rel)) finished(failure);
+  }
+
+  Late<Submitted> late;
+  std::uint64_t ticket = 0;
+  void* block = nullptr;  ///< The pooled block it lives in.
+  std::uint32_t block_bytes = 0;
+
+  // The journal's part; see journal.hpp.
+  enum class Effect : std::uint8_t { none, wrote, claimed, lifted };
+  struct Undo {
+    HoldRef hold;
+    ByteRange range;
+    TaintSpans spans;
+  };
+  Effect effect = Effect::none;
+  bool enqueued = false;
+  Operation* older = nullptr;
+  Operation* newer = nullptr;
+  Operation* behind = nullptr;  ///< Next on the same backend stream.
+  std::shared_ptr<EventState> events;  ///< Recorded right behind it.
+  ClaimPtr claim;               ///< claimed: what its may-write set carries.
+  SmallVector<Undo, 1> undo;
+  Frontier waits_for;
+  SmallVector<StreamPoint, 2> wait_points;  ///< The memory of Work::waits.
+};
+
+/// An operation that is nothing but a call on the device thread at its place in the order.
+template <class F>
+class CallOperation final : public Operation {
+public:
+  CallOperation(const char* verb_, F call) noexcept : Operation(verb_), call_(std::move(call)) {}
+  void accept(Actor& actor) override { call_(actor, *this); }
+
+private:
+  F call_;
+};
+
+}  // namespace reprise::detail

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/device/host.hpp>
+#include <reprise/memory/error.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+namespace reprise {
+
+/// How urgent a stream's work is, as a hint to devices that know priorities.
+enum class Priority : std::uint8_t { low, normal, high };
+
+/// What a device is opened with. Opening it again gives the same actor and ignores the options.
+struct DeviceOptions {
+  /// Threads that run kernels on a CPU device; 0: the device thread runs them itself. Default: one
+  /// less than the CPUs this process may use, at least one.
+  std::optional<std::uint32_t> workers;
+  /// Backend streams; logical streams share them.
+  std::uint32_t streams = 8;
+  /// Slots of the command ring; a power of two.
+  std::uint32_t ring_capacity = 1024;
+  /// Commands of one stream between submission and acceptance.
+  std::uint32_t in_flight_per_stream = 256;
+  /// Commands between acceptance and their end.
+  std::uint32_t in_flight = 1024;
+  /// Device memory this runtime may map; 0: what the device has.
+  std::uint64_t memory_limit_bytes = 0;
+  /// Pinned host memory for writes in flight.
+  std::uint64_t staging_limit_bytes = 64ULL << 20;
+  /// How long an idle device thread looks for commands before it sleeps, CPUs permitting.
+  std::uint64_t spin_ns = 50'000;
+  /// Whether a thread that blocks on a CPU stream runs its commands meanwhile.
+  bool help_while_waiting = true;
+};
+
+/// What the error sink is told.
+struct FailureNotice {
+  FailurePtr failure;
+  bool skipped = false;  ///< False: a first failure. True: a command not run because of one.
+};
+
+/// Called on the courier thread for each first failure and each skip. May throw; that is counted.
+using ErrorSink = std::function<void(const FailureNotice&)>;
+
+struct RuntimeOptions {
+  ErrorSink error_sink;
+  /// How long the destructor waits for running kernels and handlers.
+  std::uint64_t shutdown_ns = 10'000'000'000;
+  /// The seam to threads and clock; null: the real one. It outlives the runtime.
+  Host* host = nullptr;
+};
+
+}  // namespace reprise

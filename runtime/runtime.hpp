@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/memory/report.hpp>
+#include <reprise/runtime/client.hpp>
+#include <reprise/runtime/options.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace reprise {
+
+namespace detail {
+class DeviceCore;
+struct RuntimeState;
+}  // namespace detail
+
+/// What a device has done so far; each number is exact, together they are a snapshot.
+struct DeviceStatistics {
+  std::uint64_t completed = 0;     ///< Commands that have left, in whatever way.
+  std::uint64_t failed = 0;        ///< Failed while running.
+  std::uint64_t skipped = 0;       ///< Not run, since an input carried a failure.
+  std::uint64_t refused = 0;       ///< Not run for another reason.
+  std::uint64_t replays = 0;       ///< Replays accepted.
+  std::uint64_t waits_made = 0;    ///< Device-side waits between backend streams.
+};
+
+/// A device that was opened: the way to clients and reports.
+///
+/// Lifetime  A cheap handle. It keeps nothing open: closing is the Runtime's business or drain()'s
+///           and abort()'s; handles that outlive that answer Errc::closed.
+/// Threads   Any.
+class Device {
+public:
+  Device() noexcept = default;
+
+  explicit operator bool() const noexcept { return core_ != nullptr; }
+  const std::string& name() const;
+  /// A client on a new logical stream.
+  Client client(Priority priority = Priority::normal) const;
+
+  /// Where the memory is. Waits for the actor only, and goes through when the ring is full.
+  MemoryReport memory_report() const;
+  /// Unmaps pages that are empty, finished and unguarded; answers the bytes given back.
+  std::uint64_t trim() const;
+  DeviceStatistics statistics() const;
+  /// Whether any stream of the device is recording.
+  bool any_recording() const;
+  /// Returns when everything submitted before, on any stream, has finished.
+  void synchronize() const;
+
+  /// Takes no more submissions, finishes what was submitted, ends the device's threads. Idempotent;
+  /// a later Runtime::open gives a fresh actor.
+  ///
+  /// Errc::timed_out       a kernel or callback did not return by then; the message names it, and
+  ///                       its thread is left behind.
+  /// Errc::would_deadlock  on the library's own threads.
+  void drain(std::chrono::nanoseconds limit = std::chrono::seconds(10)) const;
+  /// The same, but gives up what has not started: it completes with operation_aborted.
+  void abort(std::chrono::nanoseconds limit = std::chrono::seconds(10)) const;
+
+private:
+  friend class Runtime;
+  explicit Device(std::shared_ptr<detail::DeviceCore> core) noexcept : core_(std::move(core)) {}
+  detail::DeviceCore& core(const char* verb) const;
+
+  std::shared_ptr<detail::DeviceCore> core_;
+};
+
+/// Owns the actors of a program's devices and the threads that hand completions over.
+///
+/// Lifetime  Its end is abort() with the option's limit. Handles may outlive it.
+/// Threads   Any thread may call any member; destroy it on a thread of your own.
+class Runtime {
+public:
+  /// Failure out_of_memory or refused if its threads cannot be started.
+  explicit Runtime(RuntimeOptions options = {});
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  /// Opens a device by name: "cpu:0". Opening it again gives the same actor, or a fresh one after
+  /// it was closed.
+  ///
+  /// Errc::no_such_device    no backend knows the name.
+  /// Errc::not_initialized   the backend cannot start on this machine; the message says why.
+  /// Errc::invalid_argument  an option is out of its range.
+  Device open(std::string_view name, const DeviceOptions& options = {});
+
+  /// Device::drain and Device::abort for all devices.
+  void drain(std::chrono::nanoseconds limit = std::chrono::seconds(10));
+  void abort(std::chrono::nanoseconds limit = std::chrono::seconds(10));
+
+private:
+  void close_all(bool abort, std::chrono::nanoseconds limit, const char* verb);
+
+  std::unique_ptr<detail::RuntimeState> state_;
+};
+
+}  // namespace reprise

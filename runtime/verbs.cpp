@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reprise/runtime/verbs.hpp>
+
+#include <reprise/capture/recorder.hpp>
+#include <reprise/runtime/actor.hpp>
+#include <reprise/runtime/client.hpp>
+#include <reprise/runtime/core.hpp>
+#include <reprise/runtime/make_call.hpp>
+#include <reprise/runtime/reply_cell.hpp>
+
+#include <algorithm>
+#include <limits>
+
+namespace reprise::detail {
+
+void bad_slice(std::uint64_t offset, std::uint64_t count, std::uint64_t size) {
+  throw Failure(Errc::out_of_range, "slice",
+                "offset " + std::to_string(offset) + " and count " + std::to_string(count) +
+                    " reach past the size " + std::to_string(size));
+}
+
+void bad_cast(const char* what, std::uint64_t value, std::uint64_t unit) {
+  throw Failure(Errc::misaligned, "as",
+                std::string(what) + " " + std::to_string(value) + " is no multiple of " +
+                    std::to_string(unit));
+}
+
+std::uint64_t checked_bytes(const char* verb, std::uint64_t count, std::uint64_t element) {
+  if (count > std::numeric_limits<std::uint64_t>::max() / 2 / element) {
+    throw Failure(Errc::never_fits, verb,
+                  std::to_string(count) + " elements of " + std::to_string(element) + " bytes");
+  }
+  return count * element;
+}
+
+namespace {
+
+// Writes up to here travel inside the operation; larger ones are staged.
+constexpr std::uint64_t inline_bytes = 512;
+
+const std::shared_ptr<LogicalStream>& stream_of(const Client& client, const char* verb) {
+  const auto& stream = ClientAccess::stream(client);
+  if (!stream) throw Failure(Errc::empty_handle, verb, "the client is empty");
+  return stream;
+}
+
+Touch touch_of(const LogicalStream& stream, const Buffer& buffer, Access access,
+               const char* verb) {
+  const HoldRef& hold = BufferAccess::hold(buffer);
+  if (!hold) throw Failure(Errc::empty_handle, verb, "a buffer is empty");
+  if (hold->owner() != stream.core.get()) {
+    throw Failure(Errc::wrong_device, verb,
+                  "a buffer of another device than '" + stream.core->name() + "'");
+  }
+  return {hold, BufferAccess::range(buffer), access};
+}
+
+std::uint64_t address_of(const Touch& touch) noexcept {
+  return touch.hold->device.address + touch.range.begin;
+}
+
+/// Operations with byte sets keep them behind themselves in their block.
+template <class Op, class... A>
+Op* make_with_touches(const std::shared_ptr<LogicalStream>& stream, std::size_t count,
+                      std::size_t more, A&&... arguments) {
+  Op* const operation = stream->core->make<Op>(count * sizeof(Touch) + more,
+                                               std::forward<A>(arguments)...);
+  operation->logical = stream;
+  auto* const touches = reinterpret_cast<Touch*>(DeviceCore::extra(*operation));
+  std::uninitialized_value_construct_n(touches, count);
+  operation->own_touches = {touches, count};
+  operation->touches = operation->own_touches;
+  return operation;
+}
+
+class CommandOperation : public Operation {
+public:
+  using Operation::Operation;
+  ~CommandOperation() override { std::destroy(own_touches.begin(), own_touches.end()); }
+
+  std::span<Touch> own_touches;
+
+  std::byte* behind_touches() noexcept {
+    return reinterpret_cast<std::byte*>(own_touches.data() + own_touches.size());
+  }
+};
+
+class LaunchOperation final : public CommandOperation {
+public:
+  LaunchOperation(const KernelRef& kernel, const Grid& grid) noexcept
+      : CommandOperation("launch"), kernel_(kernel), grid_(grid) {
+    where = grid.where;
+  }
+
+  std::string_view name() const noexcept override { return kernel_->name; }
+
+  void accept(Actor& actor) override {
+    if (grid_.blocks.count() == 0) return actor.done(*this);
+    if (kernel_->cpu == nullptr) {
+      return actor.refuse(*this, Errc::no_such_kernel, "the kernel has no body for this device");
+    }
+    for (std::size_t i = 0; i < own_touches.size(); ++i) {
+      void* const address = reinterpret_cast<void*>(address_of(own_touches[i]));
+      std::memcpy(arguments + offsets[i] + offsetof(BufferSlot, data), &address, sizeof address);
+    }
+    command = command::Launch{kernel_.get(), grid_, arguments};
+    actor.run(*this);
+  }
+
+  void describe(RecordedNode& node, Recorder& recorder) const override {
+    std::byte* const copy = recorder.copy_arguments({arguments, argument_bytes});
+    if (copy == nullptr) throw std::bad_alloc();
+    std::get<command::Launch>(node.command).arguments = copy;
+    node.kernel = kernel_;
+  }
+  void retired(Actor& actor) noexcept override { actor.core().shared().dispose(std::move(kernel_)); }
+
+  std::uint32_t* offsets = nullptr;
+  std::byte* arguments = nullptr;
+  std::uint32_t argument_bytes = 0;
+
+private:
+  KernelRef kernel_;
+  Grid grid_;
+};
+
+class CopyOperation final : public CommandOperation {
+public:
+  CopyOperation() noexcept : CommandOperation("copy") {}
+  void accept(Actor& actor) override {
+    if (own_touches[0].range.empty()) return actor.done(*this);
+    command = command::Copy{address_of(own_touches[0]), address_of(own_touches[1]),
+                            own_touches[0].range.size()};
+    actor.run(*this);
+  }
+};
+
+class FillOperation final : public CommandOperation {
+public:
+  FillOperation(const char* verb_, std::uint64_t pattern, std::uint32_t pattern_bytes) noexcept
+      : CommandOperation(verb_), pattern_(pattern), pattern_bytes_(pattern_bytes) {}
+  void accept(Actor& actor) override {
+    if (own_touches[0].range.empty()) return actor.done(*this);
+    command = command::Fill{address_of(own_touches[0]), own_touches[0].range.size(), pattern_,
+                            pattern_bytes_};
+    actor.run(*this);
+  }
+
+private:
+  std::uint64_t pattern_;
+  std::uint32_t pattern_bytes_;
+};
+
+class WriteOperation final : public CommandOperation {
+public:
+  WriteOperation() noexcept : CommandOperation("write") {}
+  void accept(Actor& actor) override {
+    if (own_touches[0].range.empty()) return actor.done(*this);
+    command = command::Write{address_of(own_touches[0]), from, own_touches[0].range.size()};
+    actor.run(*this);
+  }
+  void describe(RecordedNode& node, Recorder& /*recorder*/) const override {
+    // Host memory that a graph reads on every replay is the graph's own.
+    const std::uint64_t bytes = own_touches[0].range.size();
+    std::shared_ptr<std::byte[]> kept(new std::byte[bytes]);
+    std::memcpy(kept.get(), from, bytes);
+    std::get<command::Write>(node.command).from = kept.get();
+    node.retained = std::move(kept);
+    node.retained_bytes = bytes;
+  }
+  void retired(Actor& actor) noexcept override {
+    if (owned.is_foreign()) actor.core().shared().dispose(std::move(owned));
+  }
+
+  const std::byte* from = nullptr;
+  HostBytes owned;
+  StagingBlock staged;
+};
+
+class ReadOperation final : public CommandOperation {
+public:
+  explicit ReadOperation(std::byte* to) noexcept : CommandOperation("read"), to_(to) {}
+  void accept(Actor& actor) override {
+    if (own_touches[0].range.empty()) return actor.done(*this);
+    if (actor.is_recording(*this)) {
+      return actor.answer(*this, make_failure(Errc::capture_refused, "read", {},
+                                              "a recording stream cannot be read"));
+    }
+    command = command::Read{to_, address_of(own_touches[0]), own_touches[0].range.size()};
+    actor.run(*this);
+  }
+  FailurePtr skip_failure(const Claim& claim) const noexcept override {
+    return report(claim, verb, where);
+  }
+
+private:
+  std::byte* to_;
+};
+
+/// A function of the user's with its captures; both die on the courier thread.
+class HostCallOperation final : public CommandOperation {
+public:
+  explicit HostCallOperation(std::shared_ptr<std::function<void()>> function) noexcept
+      : CommandOperation("host_call"), function_(std::move(function)) {}
+  void accept(Actor& actor) override {
+    command = command::HostCall{[](void* context) { (*static_cast<std::function<void()>*>(context))(); },
+                                function_.get()};
+    actor.run(*this);
+  }
+  void describe(RecordedNode& node, Recorder& /*recorder*/) const override {
+    node.retained = function_;
+  }
+  void retired(Actor& actor) noexcept override {
+    actor.core().shared().dispose(std::move(function_));
+  }
+
+private:
+  std::shared_ptr<std::function<void()>> function_;
+};
+
+}  // namespace
+
+// ---- builders ----------------------------------------------------------------------------------
+
+Operation* make_launch(const Client& client, const KernelRef& kernel, const Grid& grid,
+                       const ArgumentView& arguments) {
+  const auto& stream = stream_of(client, "launch");
+  const std::size_t count = arguments.buffers.size();
+  const std::size_t offsets = (count * sizeof(std::uint32_t) + 15) / 16 * 16;
+  for (const BoundBuffer& bound : arguments.buffers) {
+    (void)touch_of(*stream, *bound.buffer, bound.access, "launch");
+  }
+  auto* const operation = make_with_touches<LaunchOperation>(
+      stream, count, offsets + arguments.block.size(), kernel, grid);
+  operation->offsets = reinterpret_cast<std::uint32_t*>(operation->behind_touches());
+  operation->arguments = operation->behind_touches() + offsets;
+  operation->argument_bytes = static_cast<std::uint32_t>(arguments.block.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const BoundBuffer& bound = arguments.buffers[i];
+    operation->own_touches[i] = {BufferAccess::hold(*bound.buffer),
+                                 BufferAccess::range(*bound.buffer), bound.access};
+    operation->offsets[i] = bound.offset;
+  }
+  std::memcpy(operation->arguments, arguments.block.data(), arguments.block.size());
+  return operation;
+}
+
+Operation* make_copy(const Client& client, const Buffer& to, const Buffer& from) {
+  const auto& stream = stream_of(client, "copy");
+  const Touch target = touch_of(*stream, to, Access::must_write, "copy");
+  const Touch source = touch_of(*stream, from, Access::reads, "copy");
+  if (target.range.size() != source.range.size()) {
+    throw Failure(Errc::size_mismatch, "copy",
+                  std::to_string(source.range.size()) + " bytes into " +
+                      std::to_string(target.range.size()));
+  }
+  if (target.hold == source.hold && target.range.overlaps(source.range)) {
+    throw Failure(Errc::invalid_argument, "copy", "source and destination overlap");
+  }
+  auto* const operation = make_with_touches<CopyOperation>(stream, 2, 0);
+  operation->own_touches[0] = target;
+  operation->own_touches[1] = source;
+  return operation;
+}
+
+Operation* make_fill(const Client& client, const Buffer& buffer, std::uint64_t pattern,
+                     std::uint32_t pattern_bytes, const char* verb) {
+  const auto& stream = stream_of(client, verb);
+  Touch target = touch_of(*stream, buffer, Access::must_write, verb);
+  auto* const operation =
+      make_with_touches<FillOperation>(stream, 1, 0, verb, pattern, pattern_bytes);
+  operation->own_touches[0] = std::move(target);
+  return operation;
+}
+
+namespace {
+
+WriteOperation* make_bare_write(const Client& client, const Buffer& buffer, std::uint64_t bytes,
+                                std::size_t more) {
+  const auto& stream = stream_of(client, "write");
+  Touch target = touch_of(*stream, buffer, Access::must_write, "write");
+  if (target.range.size() != bytes) {
+    throw Failure(Errc::size_mismatch, "write",
+                  std::to_string(bytes) + " bytes into " + std::to_string(target.range.size()));
+  }
+  auto* const operation = make_with_touches<WriteOperation>(stream, 1, more);
+  operation->own_touches[0] = std::move(target);
+  return operation;
+}
+
+}  // namespace
+
+Operation* make_write(const Client& client, const Buffer& buffer, HostBytes bytes) {
+  auto* const operation = make_bare_write(client, buffer, bytes.size(), 0);
+  operation->owned = std::move(bytes);
+  operation->from = operation->owned.data();
+  return operation;
+}
+
+Operation* make_host_call(const Client& client, const ByteSets& sets,
+                          std::function<void()> function) {
+  const auto& stream = stream_of(client, "host_call");
+  if (!function) throw Failure(Errc::invalid_argument, "host_call", "the function is empty");
+  std::vector<Touch> touches;
+  for (const Buffer& b : sets.reads) touches.push_back(touch_of(*stream, b, Access::reads, "host_call"));
+  for (const Buffer& b : sets.may_write) {
+    touches.push_back(touch_of(*stream, b, Access::may_write, "host_call"));
+  }
+  for (const Buffer& b : sets.must_write) {
+    touches.push_back(touch_of(*stream, b, Access::must_write, "host_call"));
+  }
+  auto* const operation = make_with_touches<HostCallOperation>(
+      stream, touches.size(), 0, std::make_shared<std::function<void()>>(std::move(function)));
+  std::move(touches.begin(), touches.end(), operation->own_touches.begin());
+  return operation;
+}
+
+// ---- forms -------------------------------------------------------------------------------------
+
+void post(Operation* operation) {
+  operation->logical->core->post(operation);
+}
+
+bool try_post(Operation* operation) {
+  auto posted = operation->logical->core->try_post(operation);
+  if (posted) return true;
+  if (posted.error().code == Errc::would_block) return false;
+  throw Failure(DeviceCore::closed_failure("try"));
+}
+
+void post_accepted(Reply* reply, Operation* operation) noexcept {
+  operation->accepted = Completion(reply);
+  operation->logical->core->post_async(operation);
+}
+
+void answer_exception(Reply* reply, const char* verb) noexcept {
+  FailurePtr failure;
+  try {
+    throw;
+  } catch (const Failure& thrown) {
+    failure = thrown.shared_record();
+  } catch (const std::bad_alloc&) {
+    failure = make_failure(Errc::out_of_memory, verb, {}, "no host memory");
+  } catch (const std::exception& thrown) {
+    failure = make_failure(Errc::invalid_argument, verb, {}, thrown.what());
+  }
+  reply->complete(failure);
+}
+
+void post_fill(const Client& client, const Buffer& buffer, std::uint64_t pattern,
+               std::uint32_t pattern_bytes, const char* verb) {
+  post(make_fill(client, buffer, pattern, pattern_bytes, verb));
+}
+
+void post_write(const Client& client, const Buffer& buffer, std::span<const std::byte> bytes) {
+  const auto& stream = stream_of(client, "write");
+  DeviceCore& core = *stream->core;
+  if (bytes.size() <= inline_bytes) {
+    auto* const operation = make_bare_write(client, buffer, bytes.size(), bytes.size());
+    std::byte* const copy = operation->behind_touches();
+    if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
+    operation->from = copy;
+    return post(operation);
+  }
+  if (bytes.size() != buffer.size_bytes()) {
+    throw Failure(Errc::size_mismatch, "write",
+                  std::to_string(bytes.size()) + " bytes into " +
+                      std::to_string(buffer.size_bytes()));
+  }
+  for (std::uint64_t at = 0; at < bytes.size();) {
+    const std::uint64_t part = std::min<std::uint64_t>(bytes.size() - at, core.staging().max_block());
+    auto* const operation = make_bare_write(client, buffer.slice_bytes(at, part), part, 0);
+    operation->staged = core.take_staging(part);
+    operation->from = operation->staged.data();
+    std::memcpy(operation->staged.data(), bytes.data() + at, part);
+    post(operation);
+    at += part;
+  }
+}
+
+void start_write(const Client& client, const Buffer& buffer, std::span<const std::byte> bytes,
+                 Reply* reply) noexcept {
+  WriteOperation* operation = nullptr;
+  try {
+    operation = make_bare_write(client, buffer, bytes.size(), 0);
+  } catch (...) {
+    return answer_exception(reply, "write");
+  }
+  operation->from = bytes.data();
+  operation->finished = Completion(reply);
+  operation->logical->core->post_async(operation);
+}
+
+namespace {
+
+ReadOperation* make_read(const Client& client, const Buffer& buffer, std::span<std::byte> into) {
+  const auto& stream = stream_of(client, "read");
+  Touch source = touch_of(*stream, buffer, Access::reads, "read");
+  if (source.range.size() != into.size()) {
+    throw Failure(Errc::size_mismatch, "read",
+                  std::to_string(source.range.size()) + " bytes into " +
+                      std::to_string(into.size()));
+  }
+  auto* const operation = make_with_touches<ReadOperation>(stream, 1, 0, into.data());
+  operation->own_touches[0] = std::move(source);
+  return operation;
+}
+
+}  // namespace
+
+void read(const Client& client, const Buffer& buffer, std::span<std::byte> into) {
+  refuse_library_threads("read");
+  ReadOperation* const operation = make_read(client, buffer, into);
+  BlockingReply reply;
+  operation->finished = Completion(&reply);
+  operation->logical->core->call(operation, reply);
+}
+
+void start_read(const Client& client, const Buffer& buffer, std::span<std::byte> into,
+                Reply* reply) noexcept {
+  ReadOperation* operation = nullptr;
+  try {
+    operation = make_read(client, buffer, into);
+  } catch (...) {
+    return answer_exception(reply, "read");
+  }
+  operation->finished = Completion(reply);
+  operation->logical->core->post_async(operation);
+}
+
+void start_flush(const Client& client, Reply* reply) noexcept {
+  Operation* operation = nullptr;
+  try {
+    operation = make_call(stream_of(client, "flush"), "flush",
+                          [](Actor& actor, Operation& self) { actor.done(self); });
+  } catch (...) {
+    return answer_exception(reply, "flush");
+  }
+  post_accepted(reply, operation);
+}
+
+void start_synchronize(const Client& client, Reply* reply) noexcept {
+  Operation* operation = nullptr;
+  try {
+    operation = make_call(stream_of(client, "synchronize"), "synchronize",
+                          [](Actor& actor, Operation& self) { actor.synchronize(self); });
+  } catch (...) {
+    return answer_exception(reply, "synchronize");
+  }
+  operation->finished = Completion(reply);
+  operation->logical->core->post_async(operation);
+}
+
+}  // namespace reprise::detail
