@@ -210,7 +210,7 @@ def check_mutexes(report, path, lines):
     for number, line in enumerate(lines, 1):
         if re.search(r"^\s*(mutable |static )*std::(shared_|recursive_)?mutex \w+(\{\})?;", line):
             near = " ".join(lines[max(0, number - 4):number]).lower()
-            if "guard" not in near:
+            if not re.search(r"guard|held|protect|serial", near):
                 report.add(path, number, "a mutex that does not name what it guards")
 
 
