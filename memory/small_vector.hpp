@@ -62,13 +62,26 @@ public:
     if (count > capacity_) grow(count);
   }
 
-  void push_back(T item) {
-    reserve(size_ + std::size_t{1});
-    ::new (static_cast<void*>(data_ + size_)) T(std::move(item));
+  void push_back(const T& item) {
+    if (size_ == capacity_) return push_back(T(item));  // It may be one that growing moves away.
+    ::new (static_cast<void*>(data_ + size_)) T(item);
     ++size_;
   }
+  void push_back(T&& item) { emplace_back(std::move(item)); }
 
-  void clear() noexcept { erase(0, size_); }
+  /// Makes a new last item of arguments that refer to no item of this vector.
+  template <class... A>
+  T& emplace_back(A&&... arguments) {
+    if (size_ == capacity_) grow(size_ + std::size_t{1});
+    T* item = ::new (static_cast<void*>(data_ + size_)) T{std::forward<A>(arguments)...};
+    ++size_;
+    return *item;
+  }
+
+  void clear() noexcept {
+    for (std::size_t i = 0; i < size_; ++i) data_[i].~T();
+    size_ = 0;
+  }
 
   /// Drops the items [first, last).
   void erase(std::size_t first, std::size_t last) noexcept {
@@ -113,7 +126,7 @@ private:
     }
   }
 
-  void grow(std::size_t count) {
+  [[gnu::noinline, gnu::cold]] void grow(std::size_t count) {
     const std::size_t capacity = count > 2 * std::size_t{capacity_} ? count : 2 * capacity_;
     T* data = std::allocator<T>().allocate(capacity);
     for (std::size_t i = 0; i < size_; ++i) {

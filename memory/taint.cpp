@@ -14,31 +14,32 @@
 
 namespace reprise {
 
-namespace {
+namespace detail {
 
-struct StaticClaims {
-  ClaimPtr unwritten;
-  ClaimPtr torn;     // Answered for a claim of kind `ran` that there is no memory for.
-  ClaimPtr refused;  // The same for `not_started`.
-};
+// Constant until the line below it runs, so that other files' initialisers may ask.
+constinit const StaticClaims* static_claims = nullptr;
 
-// Made before main and kept for ever, so that they exist when memory does not.
-const StaticClaims& static_claims() noexcept {
-  static const StaticClaims* const claims = [] {
-    const FailurePtr unwritten = make_failure(
-        Errc::unwritten, {}, {}, "nothing wrote these bytes since they were allocated");
-    const FailurePtr no_memory =
-        make_failure(Errc::out_of_memory, {}, {}, "no host memory to describe the failure");
-    return new StaticClaims{
-        ClaimPtr(*new Claim(ClaimKind::unwritten, unwritten, 0)),
-        ClaimPtr(*new Claim(ClaimKind::ran, no_memory, 0)),
-        ClaimPtr(*new Claim(ClaimKind::not_started, no_memory, 0)),
-    };
-  }();
-  return *claims;
+// Kept for ever, so that they exist when memory does not.
+const StaticClaims& make_static_claims() noexcept {
+  if (static_claims) return *static_claims;
+  const auto make = [](ClaimKind kind, Errc code, std::string_view message) {
+    auto* claim = new Claim(kind, make_failure(code, {}, {}, message), 0);
+    claim->counted_ = false;
+    return ClaimPtr(*claim);
+  };
+  static_claims = new StaticClaims{
+      make(ClaimKind::unwritten, Errc::unwritten, "nothing wrote these bytes"),
+      make(ClaimKind::ran, Errc::out_of_memory, "no host memory to describe the failure"),
+      make(ClaimKind::not_started, Errc::out_of_memory, "no host memory to describe the failure"),
+  };
+  return *static_claims;
 }
 
-[[maybe_unused]] const StaticClaims& made_early = static_claims();
+}  // namespace detail
+
+namespace {
+
+[[maybe_unused]] const detail::StaticClaims& made_before_main = detail::make_static_claims();
 
 // Whether two claims say the same, the states beneath them left aside.
 bool same_entry(const Claim& a, const Claim& b) noexcept {
@@ -134,16 +135,12 @@ void ClaimPtr::release() noexcept {
   const Claim* claim = std::exchange(claim_, nullptr);
   // Acquire and release: the last one to drop the claim sees the others done with it. Partner of
   // itself on other threads.
-  while (claim && claim->refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+  while (claim && claim->counted_ && claim->refs_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
     // Nobody else refers to it any more, and none was created const.
     const Claim* beneath = std::exchange(const_cast<Claim*>(claim)->beneath.claim_, nullptr);
     delete claim;
     claim = beneath;
   }
-}
-
-const ClaimPtr& unwritten_claim() noexcept {
-  return static_claims().unwritten;
 }
 
 ClaimPtr make_claim(ClaimKind kind, FailurePtr failure, std::uint64_t owner) noexcept {
@@ -152,7 +149,8 @@ ClaimPtr make_claim(ClaimKind kind, FailurePtr failure, std::uint64_t owner) noe
     return ClaimPtr(*claim);
   }
   REPRISE_MARK("no_memory_for_claim");
-  return kind == ClaimKind::not_started ? static_claims().refused : static_claims().torn;
+  const detail::StaticClaims& fallback = detail::make_static_claims();
+  return kind == ClaimKind::not_started ? fallback.refused : fallback.torn;
 }
 
 ClaimPtr skip_claim(const Claim& input, std::string_view node, std::uint64_t owner) noexcept {
@@ -189,10 +187,6 @@ FailurePtr report(const Claim& claim, std::string_view verb, SourceLocation wher
   } catch (const std::exception&) {
     return claim.failure;
   }
-}
-
-TaintMap::TaintMap(std::uint64_t bytes) noexcept : bytes_(bytes) {
-  if (bytes != 0) spans_.push_back(TaintSpan{{0, bytes}, unwritten_claim()});
 }
 
 TaintMap TaintMap::written(std::uint64_t bytes) noexcept {

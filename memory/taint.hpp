@@ -63,6 +63,10 @@ private:
 };
 
 struct Claim;
+namespace detail {
+struct StaticClaims;
+const StaticClaims& make_static_claims() noexcept;
+}  // namespace detail
 
 /// A counted reference to a claim, or none.
 ///
@@ -78,9 +82,7 @@ public:
     std::swap(claim_, other.claim_);
     return *this;
   }
-  ~ClaimPtr() {
-    if (claim_) release();
-  }
+  ~ClaimPtr();
 
   explicit operator bool() const noexcept { return claim_ != nullptr; }
   const Claim* get() const noexcept { return claim_; }
@@ -113,11 +115,32 @@ struct Claim {
 
 private:
   friend class ClaimPtr;
+  friend const detail::StaticClaims& detail::make_static_claims() noexcept;
+
+  void add() const noexcept {
+    // Relaxed: a new reference comes from one that keeps the claim alive.
+    if (counted_) refs_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  bool counted_ = true;
   mutable std::atomic<std::uint32_t> refs_{0};
 };
 
+namespace detail {
+/// The claims that live for ever. They are not counted, so that devices do not share a counter.
+struct StaticClaims {
+  ClaimPtr unwritten;
+  ClaimPtr torn;     ///< For a claim of kind `ran` that there is no memory for.
+  ClaimPtr refused;  ///< The same for `not_started`.
+};
+extern const StaticClaims* static_claims;  // Made before main, or by the first who asks then.
+}  // namespace detail
+
 /// The claim of memory that nothing wrote. One for the whole process.
-const ClaimPtr& unwritten_claim() noexcept;
+inline const ClaimPtr& unwritten_claim() noexcept {
+  const detail::StaticClaims* made = detail::static_claims;
+  return (made ? *made : detail::make_static_claims()).unwritten;
+}
 
 /// A claim of `failure`. Without memory it answers a static claim of Errc::out_of_memory without an
 /// owner, `not_started` if that was asked for, else `ran`. A graph that must not be locked out by
@@ -179,7 +202,12 @@ public:
 
   /// A writer of all of `range` succeeded. Appends what the range carried to `removed`.
   void clear(ByteRange range, TaintSpans* removed = nullptr) {
-    if (!clean()) take_off(range, removed);
+    if (clean()) return;
+    if (!removed && spans_.size() == 1 && spans_[0].range == range) {
+      spans_.clear();
+    } else {
+      take_off(range, removed);
+    }
   }
   /// Appends the claims of `range`, clipped to it, to `saved`.
   void save(ByteRange range, TaintSpans& saved) const;
@@ -220,12 +248,19 @@ private:
 };
 
 inline ClaimPtr::ClaimPtr(const Claim& claim) noexcept : claim_(&claim) {
-  // Relaxed: a new reference comes from one that keeps the claim alive.
-  claim.refs_.fetch_add(1, std::memory_order_relaxed);
+  claim.add();
 }
 
 inline ClaimPtr::ClaimPtr(const ClaimPtr& other) noexcept : claim_(other.claim_) {
-  if (claim_) claim_->refs_.fetch_add(1, std::memory_order_relaxed);  // Relaxed as above.
+  if (claim_) claim_->add();
+}
+
+inline ClaimPtr::~ClaimPtr() {
+  if (claim_ && claim_->counted_) release();
+}
+
+inline TaintMap::TaintMap(std::uint64_t bytes) noexcept : bytes_(bytes) {
+  if (bytes != 0) spans_.emplace_back(ByteRange{0, bytes}, unwritten_claim());
 }
 
 }  // namespace reprise

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 
 namespace reprise {
 
@@ -86,23 +85,17 @@ public:
 
   /// Makes room for one note of `range`, by whatever stream.
   void ready(ByteRange range) {
-    if (!is_whole(range)) return cut_for_any(range);
-    segments_[0].readers.reserve(segments_[0].readers.size() + 1);
+    if (!is_whole(range) || !segments_[0].has_room()) ready_in_part(range);
   }
   /// before_read() and ready() in one.
   void plan_read(ByteRange range, Frontier& out) {
-    if (!is_whole(range)) {
-      cut_for_any(range);
-      return collect(range, false, out);
-    }
-    Segment& whole = segments_[0];
-    whole.readers.reserve(whole.readers.size() + 1);
-    add(out, whole.writer);
+    if (!is_whole(range) || !segments_[0].has_room()) return plan_read_in_part(range, out);
+    add(out, segments_[0].writer);
   }
   /// before_write() in one with the room that note_write() needs.
   void plan_write(ByteRange range, Frontier& out) {
-    if (!is_whole(range)) cut(range);
-    before_write(range, out);
+    if (!is_whole(range)) return plan_write_in_part(range, out);
+    add_all(out, segments_[0]);
   }
   void note_read(ByteRange range, UsePoint use) {
     if (!is_whole(range)) return note_read_in_part(range, use);
@@ -149,6 +142,7 @@ private:
     SmallVector<UsePoint, 2> readers;  ///< At most one of each stream and of each cell.
 
     bool unused() const noexcept { return writer.is_none() && readers.empty(); }
+    bool has_room() const noexcept { return readers.size() < readers.capacity(); }
     bool same_uses(const Segment& other) const noexcept;
     /// The reader in whose place `use` goes, nullptr if there is none.
     UsePoint* peer(const UsePoint& use) noexcept {
@@ -178,8 +172,9 @@ private:
   bool is_whole(ByteRange range) const noexcept {
     return segments_.size() == 1 && segments_[0].range == range;
   }
+  [[noreturn]] static void no_memory();
   static void add(Frontier& out, const UsePoint& use) {
-    if (!out.add(use.at())) throw std::bad_alloc();
+    if (!out.add(use.at())) no_memory();
   }
   static void add_all(Frontier& out, const Segment& segment) {
     // On one stream the readers came after the writer, and one point is enough.
@@ -192,7 +187,9 @@ private:
   }
   void collect(ByteRange range, bool readers_too, Frontier& out) const;
   void cut(ByteRange range);
-  void cut_for_any(ByteRange range);
+  void ready_in_part(ByteRange range);
+  void plan_read_in_part(ByteRange range, Frontier& out);
+  void plan_write_in_part(ByteRange range, Frontier& out);
   void note_read_in_part(ByteRange range, const UsePoint& use);
   void note_write_in_part(ByteRange range, const UsePoint& use);
   std::size_t find(std::uint64_t offset) const noexcept;

@@ -67,16 +67,16 @@ struct ByteUses {
   bool used() const { return !writer.is_none() || !readers.empty() || !cells.empty(); }
   void read(const UsePoint& use) {
     if (use.is_none()) return;
-    if (use.cell) {
-      if (writer.cell != use.cell) cells.insert(use.cell);
-      return;
-    }
     // What a wait for the writer covers for ever says nothing new.
-    const bool covered = !writer.cell && writer.point.stream == use.point.stream &&
-                         writer.point.position >= use.point.position;
-    StreamPosition& position = readers[use.point.stream];
-    if (!covered) position = std::max(position, use.point.position);
-    if (position == 0) readers.erase(use.point.stream);
+    const StreamPoint point = use.at();
+    if (use.cell()) {
+      if (writer.cell() != use.cell()) cells.insert(use.cell());
+    } else if (const auto mine = readers.find(point.stream); mine != readers.end()) {
+      mine->second = std::max(mine->second, point.position);
+    } else if (writer.cell() || writer.at().stream != point.stream ||
+               writer.at().position < point.position) {
+      readers[point.stream] = point.position;
+    }
   }
   friend bool operator==(const ByteUses&, const ByteUses&) = default;
 };
@@ -106,14 +106,14 @@ public:
   }
   void forget_cell(const StreamPoint* cell) {
     for (ByteUses& byte : bytes_) {
-      if (byte.writer.cell == cell) byte.writer = cell->position ? UsePoint{*cell} : UsePoint{};
+      if (byte.writer.cell() == cell) byte.writer = cell->position ? UsePoint{*cell} : UsePoint{};
       if (byte.cells.erase(cell) != 0) byte.read(UsePoint{*cell});
     }
   }
   template <class F>
   void prune(F&& finished) {
     for (ByteUses& byte : bytes_) {
-      if (!byte.writer.cell && finished(byte.writer.point)) byte.writer = {};
+      if (!byte.writer.cell() && finished(byte.writer.at())) byte.writer = {};
       std::erase_if(byte.readers, [&](const auto& r) {
         return finished(StreamPoint{r.first, r.second});
       });
@@ -187,6 +187,17 @@ struct Machine {
   bool agree(ByteRange range) const {
     return before_read(uses, range) == naive.before_read(range) &&
            before_write(uses, range) == naive.before_write(range);
+  }
+
+  Points naive_plan(const std::vector<ByteRange>& writes,
+                    const std::vector<ByteRange>& reads) const {
+    Points out;
+    const auto merge = [&out](const Points& more) {
+      for (const auto& [stream, position] : more) out[stream] = std::max(out[stream], position);
+    };
+    for (const ByteRange range : writes) merge(naive.before_write(range));
+    for (const ByteRange range : reads) merge(naive.before_read(range));
+    return out;
   }
 
   Dice dice;
@@ -290,10 +301,11 @@ TEST_CASE("Whole-allocation uses by three streams cost no allocation", "[memory]
   const std::uint64_t before = host_allocations();
   UseMap uses;
   for (StreamPosition i = 1; i < 100; ++i) {
-    uses.ready_write(hundred);
+    uses.plan_write(hundred, out);
     uses.note_write(hundred, at(1, i));
-    uses.ready_read(hundred, at(2, i));
+    uses.plan_read(hundred, out);
     uses.note_read(hundred, at(2, i));
+    uses.plan_read(hundred, out);
     uses.note_read(hundred, at(3, i));
     uses.before_write(hundred, out);
   }
@@ -350,20 +362,29 @@ TEST_CASE("A use that was made ready is noted without memory", "[memory][fault]"
       reads.push_back(machine.dice.range(Machine::bytes));
     }
     const UsePoint use = machine.next_use();
+    const bool plan = machine.dice.below(2) == 0;
     const auto ready_all = [&] {
-      for (const ByteRange range : writes) machine.uses.ready_write(range);
-      for (const ByteRange range : reads) machine.uses.ready_read(range, use);
+      Frontier out;
+      for (const ByteRange range : writes) {
+        plan ? machine.uses.plan_write(range, out) : machine.uses.ready(range);
+      }
+      for (const ByteRange range : reads) {
+        plan ? machine.uses.plan_read(range, out) : machine.uses.ready(range);
+      }
+      return points(out);
     };
+    Points planned;
     for (std::uint64_t nth = 1;; ++nth) {
       HostMemoryFault fault(nth, HostMemoryFault::Flavour::once);
       try {
-        ready_all();
+        planned = ready_all();
         break;
       } catch (const std::bad_alloc&) {
         ++faults;
       }
     }
     if (!machine.agree({0, Machine::bytes})) FAIL("making ready changed an answer at " << step);
+    if (plan && planned != machine.naive_plan(writes, reads)) FAIL("planned otherwise at " << step);
     {
       HostMemoryFault fault(1);
       for (const ByteRange range : writes) machine.uses.note_write(range, use);
