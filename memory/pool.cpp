@@ -165,20 +165,22 @@ Result<Grant> Pool::allocate_slowly(const PoolRequest& request, const Need& need
   if (Block* const block = find_waiting(need, request.stream)) {
     return take_waiting(block, need, request.stream, finished);
   }
-  if (!reclaim_for(need, grown.error().code)) {
-    return fail(grown.error());
-  }
-  REPRISE_MARK("retry_after_oom");
-  if (!slab_.reserve(4)) {
-    return fail({Errc::out_of_memory, 0, "no host memory for the books"});
-  }
   PoolRequest again = request;
   again.mapping = request.mapping == Mapping::now ? Mapping::now : Mapping::later;
-  grown = grow(need, again);
-  if (grown) {
-    return take_idle(*grown, need);
+  while (reclaim_for(need, grown.error().code)) {
+    REPRISE_MARK("retry_after_oom");
+    if (!slab_.reserve(4)) {
+      return fail({Errc::out_of_memory, 0, "no host memory for the books"});
+    }
+    grown = grow(need, again);
+    if (grown) {
+      return take_idle(*grown, need);
+    }
+    if (grown.error().code == Errc::would_block) {
+      return postpone(grown.error());
+    }
   }
-  return grown.error().code == Errc::would_block ? postpone(grown.error()) : fail(grown.error());
+  return fail(grown.error());
 }
 
 Result<Grant> Pool::fail(Error error) noexcept {

@@ -177,13 +177,31 @@ Block* Pool::make_hole(Block* block) noexcept {
   return block;
 }
 
-// Unmaps as many empty pages as the request is short of, smallest blocks first. Within the limit it
-// is known how many these are: if there are fewer, nothing is unmapped. What a device is short of is
-// not known: then as many as the request needs, or what there is. Idle neighbours of the spot stay:
-// unmapping one would make the spot need as much more.
+// Unmaps empty pages for a request that grow() refused, smallest blocks first; false if that is in
+// vain. Within the limit it is known how many it takes: if there are fewer, nothing is unmapped.
+// What a device is short of is not known: then as many as the request needs, or what there is. Idle
+// neighbours of the spot stay, since unmapping one would make the spot need as much more; so the
+// best spot is the one that needs least together with the pages of its neighbours.
 bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
+  if (refusal == Errc::growth_forbidden) {
+    return false;
+  }
+  const auto pages_of = [this](const Block* block) {
+    const bool idle = block != nullptr && block->is(State::idle);
+    return idle ? whole_pages(*block).count * page_size_ : 0;
+  };
   Spot spot;
-  if (refusal == Errc::growth_forbidden || !find_spot(need, spot)) {
+  std::uint64_t least = UINT64_MAX;
+  holes_.for_each_from(page_size_, [&](Block& hole) {
+    Spot here;
+    if (spot_at(&hole, need, here)) {
+      const std::uint64_t cost = here.bytes + pages_of(hole.left_) + pages_of(hole.right_);
+      spot = cost < least ? here : spot;
+      least = std::min(least, cost);
+    }
+    return true;
+  });
+  if (spot.hole == nullptr) {
     return false;
   }
   const bool by_limit = refusal == Errc::over_limit;
@@ -192,7 +210,7 @@ bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
   const Block* const right = spot.hole->right_;
   std::uint64_t there = 0;
   idle_.for_each_from(page_size_, [&](Block& block) {
-    there += &block == left || &block == right ? 0 : whole_pages(block).count * page_size_;
+    there += &block == left || &block == right ? 0 : pages_of(&block);
     return there < wanted;
   });
   if (there == 0 || (by_limit && there < wanted)) {

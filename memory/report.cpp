@@ -21,7 +21,7 @@ std::ostream& operator<<(std::ostream& out, Bytes bytes) {
     ++unit;
   }
   out << bytes.count / size;
-  if (const std::uint64_t tenth = bytes.count % size / (size / 10 + 1); tenth != 0) {
+  if (const std::uint64_t tenth = bytes.count % size * 10 / size; tenth != 0) {
     out << '.' << tenth;
   }
   return out << ' ' << units[unit];
