@@ -20,6 +20,9 @@
 #include <type_traits>
 #include <utility>
 
+template <>
+struct boost::system::is_error_condition_enum<reprise::Errc> : std::true_type {};
+
 namespace reprise {
 
 /// The category of the codes that completions bring: values are those of Errc, conditions too. Only
@@ -48,9 +51,6 @@ inline bool operator!=(Errc condition, const boost::system::error_code& code) no
 }
 
 }  // namespace reprise
-
-template <>
-struct boost::system::is_error_condition_enum<reprise::Errc> : std::true_type {};
 
 namespace reprise::detail {
 
