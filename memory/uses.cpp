@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/memory/uses.hpp>
 
-#include <reprise/memory/check.hpp>
-
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -130,7 +128,6 @@ ByteRange UseMap::trimmed(ByteRange range, Settled&& settled) const noexcept {
 }
 
 void UseMap::note_read_in_part(ByteRange range, const UsePoint& use) {
-  REPRISE_CHECK(!use.is_none(), "a use has a position or a cell");
   range = trimmed(range, [&use](const Segment& segment) { return segment.holds(use); });
   if (range.empty()) return;
   cut(range);
@@ -144,7 +141,6 @@ void UseMap::note_read_in_part(ByteRange range, const UsePoint& use) {
 }
 
 void UseMap::note_write_in_part(ByteRange range, const UsePoint& use) {
-  REPRISE_CHECK(!use.is_none(), "a use has a position or a cell");
   if (segments_.empty() && !range.empty()) {
     segments_.emplace_back(range, use);
     return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <reprise/memory/check.hpp>
 #include <reprise/memory/frontier.hpp>
 #include <reprise/memory/range.hpp>
 #include <reprise/memory/small_vector.hpp>
@@ -63,10 +64,10 @@ private:
 /// Lifetime  A cell outlives the map or is told to forget_cell() first.
 /// Threads   For one thread, the device's.
 /// Errors    Members that are not noexcept throw std::bad_alloc. The ones that change the map have
-///           changed no answer then. Once every range of a command was made ready, noting its
-///           writes and then its reads does not throw, so an accepted command is always noted.
-///           Making ready changes no answer either; what a refused command leaves of it goes with
-///           the next prune().
+///           changed no answer then. Once every range of a command was made ready or planned,
+///           noting its writes and then its reads does not throw: an accepted command is always
+///           noted. Making ready changes no answer either; what a refused command leaves of it goes
+///           with the next prune().
 /// Units     Bytes, from the start of the allocation. Empty ranges mean nothing.
 class UseMap {
 public:
@@ -98,12 +99,14 @@ public:
     add_all(out, segments_[0]);
   }
   void note_read(ByteRange range, UsePoint use) {
+    REPRISE_CHECK(!use.is_none(), "a use has a position or a cell");
     if (!is_whole(range)) return note_read_in_part(range, use);
     segments_[0].add_reader(use);
   }
   /// The writer has waited for before_write(), so what was known of `range` is forgotten, uses by
   /// cells included: a graph whose bytes others wrote notes its uses anew with its next replay.
   void note_write(ByteRange range, UsePoint use) {
+    REPRISE_CHECK(!use.is_none(), "a use has a position or a cell");
     if (!is_whole(range)) return note_write_in_part(range, use);
     segments_[0].writer = use;
     segments_[0].readers.clear();

@@ -2,12 +2,15 @@
 #include <reprise/memory/uses.hpp>
 
 #include <support/host_memory.hpp>
+#include <support/seed.hpp>
 
 #include <catch2/catch.hpp>
 
 #include <algorithm>
-#include <cstdlib>
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <new>
 #include <random>
 #include <set>
 #include <vector>
@@ -51,11 +54,6 @@ UsePoint at(StreamIndex stream, StreamPosition position) {
 }
 UsePoint in(const StreamPoint& cell) {
   return {{}, &cell};
-}
-
-std::uint64_t chosen_seed() {
-  const char* text = std::getenv("REPRISE_SEED");
-  return text ? std::strtoull(text, nullptr, 0) : 20240301;
 }
 
 // The uses of one byte.
@@ -315,7 +313,7 @@ TEST_CASE("Whole-allocation uses by three streams cost no allocation", "[memory]
 }
 
 TEST_CASE("The map of uses agrees with a naive one kept byte by byte", "[memory][I4]") {
-  const std::uint64_t seed = chosen_seed();
+  const std::uint64_t seed = test::seed();
   CAPTURE(seed);
   Machine machine(seed);
   for (int step = 0; step < 100'000; ++step) {
@@ -348,7 +346,7 @@ TEST_CASE("The map of uses agrees with a naive one kept byte by byte", "[memory]
 }
 
 TEST_CASE("A use that was made ready is noted without memory", "[memory][fault]") {
-  const std::uint64_t seed = chosen_seed() + 1;
+  const std::uint64_t seed = test::seed();
   CAPTURE(seed);
   Machine machine(seed);
   std::uint64_t faults = 0;
@@ -405,7 +403,7 @@ TEST_CASE("A use that was made ready is noted without memory", "[memory][fault]"
 }
 
 TEST_CASE("Noting that runs out of memory changes no answer", "[memory][fault]") {
-  const std::uint64_t seed = chosen_seed() + 2;
+  const std::uint64_t seed = test::seed();
   CAPTURE(seed);
   Machine machine(seed);
   std::uint64_t faults = 0;
