@@ -28,13 +28,14 @@ struct TicketPosition {
 ///              parked    the consumer waits for a token, which whoever clears the flag owes
 ///              closed    no ticket is given any more
 ///              stopped   the consumer has left for good
-/// Transitions  take      ticket + 1, parked := 0      needs !closed; any thread
-///              post      control := 1, parked := 0    any thread
-///              close     closed := 1, parked := 0     any thread
-///              look      control := 0                 the consumer, before it drains the lane
-///              park      parked := 1                  the consumer; ticket == head, !control, !closed
-///              leave     stopped := 1                 the consumer; ticket == head, !control, closed
-///              unpark    parked := 0                  the consumer, after a timed wait
+/// Transitions  take      ticket + 1, parked := 0    any thread; !closed
+///              post      control := 1, parked := 0  any thread
+///              close     closed := 1, parked := 0   any thread
+///              look      control := 0               the consumer, before it drains the lane
+///              park      parked := 1                the consumer; ticket == head, neither control
+///                                                   nor closed
+///              leave     stopped := 1               the consumer; ticket == head, !control, closed
+///              unpark    parked := 0                the consumer, after a timed wait
 ///
 /// Each transition is a read-modify-write of this word, and nothing is decided from a second one.
 /// So the order of all decisions is the modification order of one location: no store has to be
