@@ -31,14 +31,20 @@ std::size_t UseMap::find(std::uint64_t offset) const noexcept {
       std::upper_bound(segments_.begin(), segments_.end(), offset, after) - segments_.begin());
 }
 
+// The first segment that begins at or after `offset`.
+std::size_t UseMap::find_from(std::uint64_t offset) const noexcept {
+  const std::size_t i = find(offset);
+  return i < segments_.size() && segments_[i].range.begin < offset ? i + 1 : i;
+}
+
 void UseMap::no_memory() {
   throw std::bad_alloc();
 }
 
 void UseMap::collect(ByteRange range, bool readers_too, Frontier& out) const {
   if (range.empty()) return;
-  for (std::size_t i = find(range.begin); i < segments_.size(); ++i) {
-    if (segments_[i].range.begin >= range.end) return;
+  const std::size_t last = find_from(range.end);
+  for (std::size_t i = find(range.begin); i < last; ++i) {
     readers_too ? add_all(out, segments_[i]) : add(out, segments_[i].writer);
   }
 }
@@ -94,9 +100,10 @@ void UseMap::cut(ByteRange range) {
 }
 
 void UseMap::ready_in_part(ByteRange range) {
+  if (range.empty()) return;
   cut(range);
-  for (std::size_t i = find(range.begin);
-       i < segments_.size() && segments_[i].range.begin < range.end; ++i) {
+  const std::size_t last = find_from(range.end);
+  for (std::size_t i = find(range.begin); i < last; ++i) {
     segments_[i].readers.reserve(segments_[i].readers.size() + 1);
   }
 }
@@ -128,36 +135,37 @@ ByteRange UseMap::trimmed(ByteRange range, Settled&& settled) const noexcept {
 }
 
 void UseMap::note_read_in_part(ByteRange range, const UsePoint& use) {
-  range = trimmed(range, [&use](const Segment& segment) { return segment.holds(use); });
   if (range.empty()) return;
-  cut(range);
-  const std::size_t first = find(range.begin);
-  std::size_t last = first;
-  for (; last < segments_.size() && segments_[last].range.begin < range.end; ++last) {
-    segments_[last].ready_reader(use);
+  const ByteRange rest =
+      trimmed(range, [&use](const Segment& segment) { return segment.holds(use); });
+  if (!rest.empty()) {
+    cut(rest);
+    const std::size_t first = find(rest.begin);
+    const std::size_t last = find_from(rest.end);
+    for (std::size_t i = first; i < last; ++i) segments_[i].ready_reader(use);
+    for (std::size_t i = first; i < last; ++i) segments_[i].add_reader(use);
   }
-  for (std::size_t i = first; i < last; ++i) segments_[i].add_reader(use);
-  fuse(first, last);
+  fuse(find(range.begin), find_from(range.end));
 }
 
 void UseMap::note_write_in_part(ByteRange range, const UsePoint& use) {
-  if (segments_.empty() && !range.empty()) {
+  if (range.empty()) return;
+  if (segments_.empty()) {
     segments_.emplace_back(range, use);
     return;
   }
-  range = trimmed(range, [&use](const Segment& segment) {
+  const ByteRange rest = trimmed(range, [&use](const Segment& segment) {
     return segment.writer == use && segment.readers.empty();
   });
-  if (range.empty()) return;
-  cut(range);
-  const std::size_t first = find(range.begin);
-  std::size_t last = first;
-  while (last < segments_.size() && segments_[last].range.begin < range.end) ++last;
-  segments_[first].range = range;
-  segments_[first].writer = use;
-  segments_[first].readers = {};
-  segments_.erase(first + 1, last);
-  fuse(first, first + 1);
+  if (!rest.empty()) {
+    cut(rest);
+    const std::size_t first = find(rest.begin);
+    segments_[first].range = rest;
+    segments_[first].writer = use;
+    segments_[first].readers.clear();
+    segments_.erase(first + 1, find_from(rest.end));
+  }
+  fuse(find(range.begin), find_from(range.end));
 }
 
 // Drops the unused among the segments [from, to) and lets equal neighbours grow together, those

@@ -196,6 +196,7 @@ private:
   void note_read_in_part(ByteRange range, const UsePoint& use);
   void note_write_in_part(ByteRange range, const UsePoint& use);
   std::size_t find(std::uint64_t offset) const noexcept;
+  std::size_t find_from(std::uint64_t offset) const noexcept;
   template <class Settled>
   ByteRange trimmed(ByteRange range, Settled&& settled) const noexcept;
   void split(std::uint64_t offset);

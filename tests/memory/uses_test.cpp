@@ -402,6 +402,24 @@ TEST_CASE("A use that was made ready is noted without memory", "[memory][fault]"
   CHECK(faults > 1'000);
 }
 
+TEST_CASE("Ranges of one command that touch are noted without memory", "[memory][fault]") {
+  const StreamPoint cell{0, 1};
+  UseMap uses;
+  for (StreamIndex stream = 1; stream < 8; ++stream) uses.note_read(hundred, at(stream, 1));
+  uses.note_write(hundred, in(cell));
+  // The first note makes all the same again, and the cuts of the second are gone.
+  Frontier out;
+  uses.plan_write({20, 30}, out);
+  uses.plan_write({10, 20}, out);
+  {
+    HostMemoryFault fault(1);
+    uses.note_write({20, 30}, in(cell));
+    uses.note_write({10, 20}, in(cell));
+  }
+  CHECK(uses.segments() == 1);
+  CHECK(before_write(uses, hundred) == Points{{0, 1}});
+}
+
 TEST_CASE("Noting that runs out of memory changes no answer", "[memory][fault]") {
   const std::uint64_t seed = test::seed();
   CAPTURE(seed);
