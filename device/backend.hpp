@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <reprise/memory/page.hpp>
 #include <reprise/device/command.hpp>
 #include <reprise/device/graph_program.hpp>
 #include <reprise/device/host.hpp>
 #include <reprise/device/work.hpp>
-#include <reprise/memory/page.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -16,12 +16,12 @@ namespace reprise {
 
 /// What kind of device it is and what it can do.
 struct DeviceProperties {
-  std::string name;              ///< "cpu:0"
-  std::string description;       ///< For people.
+  std::string name;         ///< "cpu:0"
+  std::string description;  ///< For people.
   std::uint64_t memory_bytes = 0;
-  std::uint32_t streams = 1;     ///< Backend streams, numbered from 0.
-  std::uint32_t workers = 0;     ///< Threads that run kernels; 0: the device thread does.
-  std::uint32_t alignment = 256; ///< Of every allocation.
+  std::uint32_t streams = 1;      ///< Backend streams, numbered from 0.
+  std::uint32_t workers = 0;      ///< Threads that run kernels; 0: the device thread does.
+  std::uint32_t alignment = 256;  ///< Of every allocation.
   Limits limits;
   bool asynchronous = true;      ///< Commands run behind the device thread's back.
   bool judges_execution = true;  ///< It tells which command failed; others lose the device.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/device/kernel.hpp>
 #include <reprise/memory/error.hpp>
 #include <reprise/memory/range.hpp>
+#include <reprise/device/kernel.hpp>
 
 #include <cstddef>
 #include <cstdint>

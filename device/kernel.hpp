@@ -281,8 +281,7 @@ public:
   static constexpr auto layout = detail::argument_layout<A...>();
 
   template <class F>
-    requires std::invocable<const F&, const Block3&, A...>
-  Kernel(std::string_view name, F body) {
+  requires std::invocable<const F&, const Block3&, A...> Kernel(std::string_view name, F body) {
     auto definition = std::make_unique<KernelDefinition>();
     definition->name = name;
     definition->argument_bytes = layout[sizeof...(A)];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/device/command.hpp>
 #include <reprise/memory/error.hpp>
 #include <reprise/memory/range.hpp>
+#include <reprise/device/command.hpp>
 
 #include <atomic>
 #include <cstdint>

@@ -19,20 +19,13 @@ public:
   }
   std::error_condition default_error_condition(int value) const noexcept override {
     switch (static_cast<Errc>(value)) {
-      case Errc::out_of_memory:
-        return std::errc::not_enough_memory;
-      case Errc::operation_aborted:
-        return std::errc::operation_canceled;
-      case Errc::timed_out:
-        return std::errc::timed_out;
-      case Errc::would_deadlock:
-        return std::errc::resource_deadlock_would_occur;
-      case Errc::would_block:
-        return std::errc::operation_would_block;
-      case Errc::invalid_argument:
-        return std::errc::invalid_argument;
-      default:
-        return {value, *this};
+      case Errc::out_of_memory: return std::errc::not_enough_memory;
+      case Errc::operation_aborted: return std::errc::operation_canceled;
+      case Errc::timed_out: return std::errc::timed_out;
+      case Errc::would_deadlock: return std::errc::resource_deadlock_would_occur;
+      case Errc::would_block: return std::errc::operation_would_block;
+      case Errc::invalid_argument: return std::errc::invalid_argument;
+      default: return {value, *this};
     }
   }
 };
@@ -143,7 +136,8 @@ FailurePtr make_failure(FailureRecord&& record) noexcept {
 }
 
 Failure::Failure(FailurePtr record)
-    : std::system_error(make_error_code(record->code), record->text()), record_(std::move(record)) {}
+    : std::system_error(make_error_code(record->code), record->text()), record_(std::move(record)) {
+}
 
 Failure::Failure(Errc code, std::string_view verb, std::string_view message)
     : Failure(make_failure(code, verb, {}, message)) {}

@@ -92,12 +92,12 @@ using FailurePtr = std::shared_ptr<const FailureRecord>;
 struct FailureRecord {
   std::uint64_t id = 0;  ///< Never used again in this process.
   Errc code = Errc::refused;
-  int native_code = 0;     ///< The driver's own number, 0 if none.
-  std::string verb;        ///< The call that failed, "launch", "replay" …
-  std::string node;        ///< The kernel or graph node, empty if none.
-  std::string message;     ///< What happened, with the values involved.
+  int native_code = 0;       ///< The driver's own number, 0 if none.
+  std::string verb;          ///< The call that failed, "launch", "replay" …
+  std::string node;          ///< The kernel or graph node, empty if none.
+  std::string message;       ///< What happened, with the values involved.
   std::uint64_t stream = 0;  ///< Logical stream, 0 if none.
-  SourceLocation where;    ///< The caller's line, if known.
+  SourceLocation where;      ///< The caller's line, if known.
   std::chrono::steady_clock::time_point time{};
   FailurePtr cause;              ///< The failure that this one follows from.
   std::exception_ptr exception;  ///< What a kernel or host callback threw.

@@ -26,7 +26,9 @@ struct ByteRange {
   friend constexpr bool operator==(ByteRange, ByteRange) noexcept = default;
 };
 
-constexpr bool is_power_of_two(std::uint64_t n) noexcept { return n != 0 && (n & (n - 1)) == 0; }
+constexpr bool is_power_of_two(std::uint64_t n) noexcept {
+  return n != 0 && (n & (n - 1)) == 0;
+}
 
 /// `n` rounded up to a multiple of `alignment`, a power of two.
 constexpr std::uint64_t align_up(std::uint64_t n, std::uint64_t alignment) noexcept {

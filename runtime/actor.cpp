@@ -29,13 +29,35 @@ void answer_on_success(Work& work) noexcept {
 
 }  // namespace
 
+namespace {
+
+// The device whose actor the calling thread is driving.
+thread_local const DeviceCore* stepping_core = nullptr;
+
+class Stepping {
+public:
+  explicit Stepping(const DeviceCore& core) noexcept
+      : before_(std::exchange(stepping_core, &core)) {}
+  ~Stepping() { stepping_core = before_; }
+  Stepping(const Stepping&) = delete;
+  Stepping& operator=(const Stepping&) = delete;
+
+private:
+  const DeviceCore* before_;
+};
+
+}  // namespace
+
+bool Actor::is_stepping(const DeviceCore& core) noexcept {
+  return stepping_core == &core;
+}
+
 const ItemOps Submitted::ops{.run = nullptr, .destroy = nullptr};
 
 Actor::Actor(DeviceCore& core)
     : core_(core), backend_(core.backend()),
-      pool_(backend_.pages(),
-            PoolOptions{.limit_bytes = core.options().memory_limit_bytes,
-                        .alignment = backend_.properties().alignment}),
+      pool_(backend_.pages(), PoolOptions{.limit_bytes = core.options().memory_limit_bytes,
+                                          .alignment = backend_.properties().alignment}),
       lanes_(backend_.properties().streams) {
   REPRISE_CHECK(lanes_.size() <= 64, "backend streams are numbered below 64");
 }
@@ -45,7 +67,9 @@ Actor::~Actor() = default;
 // ---- the loop --------------------------------------------------------------------------------
 
 bool Actor::step() noexcept {
-  bool worked = core_.channel().drain_control([this](ControlNode& node) { node.run(node, this); }) > 0;
+  const Stepping stepping(core_);
+  bool worked =
+      core_.channel().drain_control([this](ControlNode& node) { node.run(node, this); }) > 0;
   if (busy_ != 0) worked |= retire();
   if (stage_first_ != nullptr) worked |= run_stage();
   for (std::uint32_t i = 0; i < commands_per_step; ++i) {
@@ -65,8 +89,8 @@ bool Actor::idle_kick() noexcept {
   ++looks_;
   if (helped_ != Backend::no_stream && looks_ == looks_before_kick) {
     backend_.kick(helped_);
-  } else if (looks_ >= (helped_ == Backend::no_stream ? looks_before_kick
-                                                      : looks_before_full_kick)) {
+  } else if (looks_ >=
+             (helped_ == Backend::no_stream ? looks_before_kick : looks_before_full_kick)) {
     kick(Backend::no_stream);
     return true;
   }
@@ -81,6 +105,7 @@ void Actor::kick(StreamIndex except) noexcept {
 }
 
 Rest Actor::rest() noexcept {
+  const Stepping stepping(core_);
   if (unkicked_ != 0) {
     kick(Backend::no_stream);
     return Rest::again();
@@ -93,8 +118,7 @@ Rest Actor::rest() noexcept {
     if (!may_stop()) return Rest::sleep_until(core_.host().now_ns() + short_rest_ns);
   }
   switch (core_.channel().try_park()) {
-    case Channel::Idle::stopped:
-      return Rest::done();
+    case Channel::Idle::stopped: return Rest::done();
     case Channel::Idle::busy:
       if (core_.channel().has_unpublished() && core_.channel().front() == nullptr) {
         REPRISE_MARK("stalled_producer");
@@ -102,20 +126,30 @@ Rest Actor::rest() noexcept {
         return Rest::sleep_until(core_.host().now_ns() + short_rest_ns);
       }
       return Rest::again();
-    case Channel::Idle::parked:
-      break;
+    case Channel::Idle::parked: break;
   }
   parked_ = true;
+  // Commands that wait for room must start as soon as there is some.
+  if (stage_first_ != nullptr && !armed_) arm(true);
   if (busy_ == 0 || armed_) return Rest::sleep();
-  return Rest::sleep_until(core_.host().now_ns() +
-                           (stage_first_ != nullptr ? short_rest_ns : unseen_ns));
+  return Rest::sleep_until(core_.host().now_ns() + unseen_ns);
 }
 
 void Actor::overslept() noexcept {
   if (parked_ && core_.channel().unpark()) parked_ = false;
   // Nobody came for a while: let the backend say when the work is done, then sleep for good.
-  for (StreamIndex i = 0; i < lanes_.size(); ++i) {
-    if ((busy_ >> i & 1) != 0 && backend_.arm(i, lanes_[i].enqueued)) armed_ = true;
+  arm(false);
+}
+
+void Actor::arm(bool first) noexcept {
+  for (std::uint64_t left = busy_; left != 0; left &= left - 1) {
+    const auto i = static_cast<StreamIndex>(__builtin_ctzll(left));
+    const StreamPosition at = first ? lanes_[i].first->position : lanes_[i].enqueued;
+    if (backend_.arm(i, at)) {
+      armed_ = true;
+    } else {
+      core_.progressed();  // It has finished already.
+    }
   }
 }
 
@@ -131,6 +165,12 @@ void Actor::give_up() noexcept {
   const auto failure =
       make_failure(Errc::timed_out, "shutdown", {}, "the device still runs this command");
   for (Operation* at = journal_.oldest(); at != nullptr; at = at->newer) at->finish(failure);
+  while (stage_first_ != nullptr) {
+    Operation& operation = *stage_first_;
+    stage_first_ = operation.newer;
+    operation.accepted(failure);
+    operation.finish(failure);
+  }
 }
 
 // ---- taking commands -------------------------------------------------------------------------
@@ -213,9 +253,9 @@ void Actor::run(Operation& operation) {
     return record(operation, *window);
   }
   if (const Hold* hold = failed_memory(operation)) {
-    return refuse(operation, make_failure(hold->device.failure->code, operation.verb,
-                                          operation.name(), "its memory was never there",
-                                          hold->device.failure));
+    return refuse(operation,
+                  make_failure(hold->device.failure->code, operation.verb, operation.name(),
+                               "its memory was never there", hold->device.failure));
   }
   if (auto valid = validate(operation.command, backend_.properties().limits); !valid) {
     return refuse(operation, valid.error().code, valid.error().message);
@@ -314,7 +354,7 @@ void Actor::enqueue(Operation& operation) {
     journal_.note_written(operation);
   } catch (const std::bad_alloc&) {
     claim_everything(operation, make_failure(Errc::out_of_memory, operation.verb, operation.name(),
-                                         "no host memory"));
+                                             "no host memory"));
   }
   operation.was_accepted(*this);
   operation.accepted(nullptr);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/device/backend.hpp>
 #include <reprise/memory/pool.hpp>
+#include <reprise/device/backend.hpp>
 #include <reprise/runtime/core.hpp>
 #include <reprise/runtime/journal.hpp>
 #include <reprise/runtime/operation.hpp>
@@ -95,7 +95,12 @@ public:
   void release_graph(GraphState& graph) noexcept;
 
   void on_failed(Operation& operation) noexcept;
-  void on_doorbell() noexcept { retire(); }
+  void on_doorbell() noexcept {
+    armed_ = false;
+    retire();
+  }
+  /// Whether the calling thread is inside step() or rest() of this device's actor.
+  static bool is_stepping(const DeviceCore& core) noexcept;
   DeviceCore& core() noexcept { return core_; }
   Backend& backend() noexcept { return backend_; }
 
@@ -122,6 +127,7 @@ private:
   void kick(StreamIndex except) noexcept;
   bool idle_kick() noexcept;
   bool may_stop() noexcept;
+  void arm(bool first) noexcept;
   // Memory.
   bool bind(const Operation& operation, Hold& hold, FailurePtr& failure);
   PageUpdate page_update(const Operation& operation) const noexcept;
@@ -153,8 +159,8 @@ private:
   Operation* stage_first_ = nullptr;
   Operation* stage_last_ = nullptr;
 
-  std::uint32_t unkicked_ = 0;  ///< Enqueued since the last kick.
-  std::uint32_t looks_ = 0;     ///< Looks that found nothing since.
+  std::uint32_t unkicked_ = 0;               ///< Enqueued since the last kick.
+  std::uint32_t looks_ = 0;                  ///< Looks that found nothing since.
   StreamIndex helped_ = Backend::no_stream;  ///< A blocked caller was asked to run this one.
   bool armed_ = false;   ///< The backend will ring when the work in flight is done.
   bool parked_ = false;  ///< The channel's word says so.

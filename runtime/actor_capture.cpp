@@ -82,8 +82,8 @@ void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& grap
   }
   auto sealed = Recording::seal(std::move(window.recorder), {window.name, logical.id});
   if (!sealed) {
-    const FailurePtr doom = make_failure(sealed.error().code, operation.verb, window.name,
-                                         sealed.error().message);
+    const FailurePtr doom =
+        make_failure(sealed.error().code, operation.verb, window.name, sealed.error().message);
     close_window(logical, doom, true);
     return answer(operation, doom);
   }
@@ -103,7 +103,8 @@ void Actor::abort_capture(Operation& operation) {
 void Actor::abandon_capture(Operation& operation) {
   if (operation.logical->device.window != nullptr) {
     close_window(*operation.logical,
-                 make_failure(Errc::capture_doomed, "capture", operation.logical->device.window->name,
+                 make_failure(Errc::capture_doomed, "capture",
+                              operation.logical->device.window->name,
                               "the recording function threw"),
                  true);
   }
@@ -149,8 +150,8 @@ void Actor::record(Operation& operation, Window& window) {
                              "its memory was never there", hold->device.failure));
   }
   if (auto valid = validate(operation.command, backend_.properties().limits); !valid) {
-    return doom(make_failure(valid.error().code, operation.verb, operation.name(),
-                             valid.error().message));
+    return doom(
+        make_failure(valid.error().code, operation.verb, operation.name(), valid.error().message));
   }
   for (const Touch& touch : operation.touches) {
     if (!reads(touch.access) || !window.fresh.contains(touch.hold.get())) continue;
@@ -170,8 +171,8 @@ void Actor::record(Operation& operation, Window& window) {
   node.where = operation.where;
   operation.describe(node, window.recorder);
   if (auto added = window.recorder.add(std::move(node)); !added) {
-    return doom(make_failure(added.error().code, operation.verb, operation.name(),
-                             added.error().message));
+    return doom(
+        make_failure(added.error().code, operation.verb, operation.name(), added.error().message));
   }
   for (const Touch& touch : operation.touches) {
     const HoldRange range{touch.hold, touch.range};

@@ -133,8 +133,8 @@ MemoryReport Actor::memory_report() {
   report.staging = core_.staging().stats();
   report.staging_limit = core_.staging().limit();
   for (const GraphState* graph = graphs_; graph != nullptr; graph = graph->next) {
-    report.graphs.push_back(
-        {graph->recording->id(), std::string(graph->recording->name()), graph->recording->guarded_bytes()});
+    report.graphs.push_back({graph->recording->id(), std::string(graph->recording->name()),
+                             graph->recording->guarded_bytes()});
   }
   return report;
 }

@@ -47,8 +47,8 @@ private:
   std::vector<HoldRef> holds_;
 };
 
-std::vector<Touch> touches_of(LogicalStream& stream, std::span<const Buffer> buffers,
-                              Access access, const char* verb) {
+std::vector<Touch> touches_of(LogicalStream& stream, std::span<const Buffer> buffers, Access access,
+                              const char* verb) {
   std::vector<Touch> touches;
   for (const Buffer& buffer : buffers) {
     const HoldRef& hold = detail::BufferAccess::hold(buffer);
@@ -155,10 +155,8 @@ void Client::synchronize() const {
   DeviceCore& core = *stream_of(stream_, "synchronize").core;
   detail::refuse_library_threads("synchronize");
   BlockingReply reply;
-  Operation* const operation =
-      detail::make_call(stream_, "synchronize", [](Actor& actor, Operation& self) {
-        actor.synchronize(self);
-      });
+  Operation* const operation = detail::make_call(
+      stream_, "synchronize", [](Actor& actor, Operation& self) { actor.synchronize(self); });
   operation->finished = Completion(&reply);
   core.call(operation, reply);
 }
@@ -180,8 +178,8 @@ void Client::wait(const Event& event) const {
   if (event.state_->core != stream_->core) {
     throw Failure(Errc::wrong_device, "wait", "the event is of another device");
   }
-  core.post(detail::make_call(
-      stream_, "wait", [state = event.state_](Actor& actor, Operation& self) {
+  core.post(
+      detail::make_call(stream_, "wait", [state = event.state_](Actor& actor, Operation& self) {
         actor.wait_event(self, *state);
       }));
 }
@@ -196,8 +194,8 @@ void Event::wait() const {
   if (!state_) throw Failure(Errc::empty_handle, "wait", "the event is empty");
   detail::refuse_library_threads("wait");
   BlockingReply reply;
-  Operation* const operation = detail::make_call(
-      *state_->core, "wait", [state = state_](Actor& actor, Operation& self) {
+  Operation* const operation =
+      detail::make_call(*state_->core, "wait", [state = state_](Actor& actor, Operation& self) {
         actor.run_after(self, Frontier{state->point});
       });
   operation->finished = Completion(&reply);
@@ -224,21 +222,22 @@ void Client::prepare_capture(const CaptureOptions& options) const {
 }
 
 void Client::start_capture() const {
-  ask(stream_, "start_capture",
-      [](Actor& actor, Operation& self) { actor.start_capture(self); });
+  ask(stream_, "start_capture", [](Actor& actor, Operation& self) { actor.start_capture(self); });
 }
 
 Graph Client::stop_capture() const {
   auto graph = std::make_shared<std::shared_ptr<detail::GraphState>>();
-  ask(stream_, "stop_capture", [graph](Actor& actor, Operation& self) {
-    actor.stop_capture(self, *graph);
-  });
+  ask(stream_, "stop_capture",
+      [graph](Actor& actor, Operation& self) { actor.stop_capture(self, *graph); });
   return detail::GraphAccess::make(std::move(*graph));
 }
 
 void Client::abort_capture() const {
-  ask(stream_, "abort_capture",
-      [](Actor& actor, Operation& self) { actor.abort_capture(self); });
+  ask(stream_, "abort_capture", [](Actor& actor, Operation& self) { actor.abort_capture(self); });
+}
+
+detail::AsyncContext detail::async_context(const Client& client, const char* verb) {
+  return stream_of(ClientAccess::stream(client), verb).core->async_context();
 }
 
 Graph detail::capture(const Client& client, RecordFunction function,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/capture/device_captures.hpp>
-#include <reprise/device/kernel.hpp>
 #include <reprise/memory/report.hpp>
+#include <reprise/device/kernel.hpp>
+#include <reprise/capture/device_captures.hpp>
 #include <reprise/runtime/buffer.hpp>
 #include <reprise/runtime/event.hpp>
 #include <reprise/runtime/future.hpp>
@@ -269,11 +269,12 @@ public:
   template <class F>
   Graph capture(F&& function, const CaptureOptions& options = {}) const {
     static_assert(std::is_invocable_v<F&, Client&>, "capture calls function(Client&)");
-    return detail::capture(
-        *this,
-        {[](void* context, Client& client) { (*static_cast<std::remove_reference_t<F>*>(context))(client); },
-         const_cast<void*>(static_cast<const void*>(std::addressof(function)))},
-        options);
+    return detail::capture(*this,
+                           {[](void* context, Client& client) {
+                              (*static_cast<std::remove_reference_t<F>*>(context))(client);
+                            },
+                            const_cast<void*>(static_cast<const void*>(std::addressof(function)))},
+                           options);
   }
   /// Puts this stream into the window: prepare, then work that still executes (the warm-up), then
   /// start, then work that is recorded, then stop. Errc::capture_order in the wrong state, which
@@ -325,10 +326,9 @@ Future<void> Client::async_write(const Array<T>& array,
 
 template <class T>
 Future<std::vector<T>> Client::async_read(const Array<T>& array) const {
-  return detail::future_of<std::vector<T>>(
-      *this, [&](ValueReply<std::vector<T>>* reply) noexcept {
-        detail::start_read(*this, array, *reply);
-      });
+  return detail::future_of<std::vector<T>>(*this, [&](ValueReply<std::vector<T>>* reply) noexcept {
+    detail::start_read(*this, array, *reply);
+  });
 }
 
 inline Future<HostBytes> Client::async_read(const Buffer& buffer) const {
@@ -338,8 +338,8 @@ inline Future<HostBytes> Client::async_read(const Buffer& buffer) const {
 }
 
 inline Future<void> Client::async_flush() const {
-  return detail::future_of<void>(
-      *this, [&](Reply* reply) noexcept { detail::start_flush(*this, reply); });
+  return detail::future_of<void>(*this,
+                                 [&](Reply* reply) noexcept { detail::start_flush(*this, reply); });
 }
 
 inline Future<void> Client::async_synchronize() const {

@@ -98,11 +98,11 @@ void RuntimeShared::report(const FailurePtr& failure, bool skipped) noexcept {
 // ---- HeapStaging -------------------------------------------------------------------------------
 
 void* HeapStaging::allocate(std::uint64_t bytes) noexcept {
-  return ::operator new(bytes, std::align_val_t{64}, std::nothrow);
+  return ::operator new (bytes, std::align_val_t{64}, std::nothrow);
 }
 
 void HeapStaging::free(void* memory, std::uint64_t /*bytes*/) noexcept {
-  ::operator delete(memory, std::align_val_t{64});
+  ::operator delete (memory, std::align_val_t{64});
 }
 
 // ---- DeviceCore --------------------------------------------------------------------------------
@@ -129,8 +129,9 @@ void DeviceCore::start() {
   }
   if (auto started = backend_->start(*this); !started) {
     (void)helper_loop_.close(host().now_ns());
-    throw Failure(started.error().code, "open", "the backend of '" + name() + "' does not start: " +
-                                                    std::string(started.error().message));
+    throw Failure(started.error().code, "open",
+                  "the backend of '" + name() +
+                      "' does not start: " + std::string(started.error().message));
   }
   auto thread = host().start(
       *actor_, {.name = "rp-device", .role = ThreadRole::device, .spin_ns = options_.spin_ns});
@@ -169,8 +170,7 @@ Result<void> DeviceCore::try_post(Operation* operation) noexcept {
   const bool room =
       !operation->logical || operation->logical->take_credit(options_.in_flight_per_stream);
   switch (channel_.try_submit(Submitted{operation}, room)) {
-    case Admission::in_slot:
-      return {};
+    case Admission::in_slot: return {};
     case Admission::closed:
       if (operation->logical) operation->logical->return_credit();
       discard(*operation);
@@ -193,16 +193,13 @@ void DeviceCore::post(Operation* operation) {
   BlockingReply taken;
   operation->taken = &taken;
   switch (submit(*operation)) {
-    case Admission::in_slot:
-      return;
+    case Admission::in_slot: return;
     case Admission::late:
       REPRISE_MARK("post_waited");
       channel_.ring_bell();
       (void)taken.wait(host(), helper());
       return;
-    default:
-      discard(*operation);
-      throw Failure(closed_failure(verb));
+    default: discard(*operation); throw Failure(closed_failure(verb));
   }
 }
 
@@ -246,8 +243,8 @@ HoldRef DeviceCore::make_hold(std::uint64_t bytes) {
 
 std::shared_ptr<LogicalStream> DeviceCore::make_stream(Priority priority) {
   // Relaxed: only uniqueness matters.
-  return LogicalStream::make(shared_from_this(), next_stream_.fetch_add(1, std::memory_order_relaxed),
-                             priority);
+  return LogicalStream::make(shared_from_this(),
+                             next_stream_.fetch_add(1, std::memory_order_relaxed), priority);
 }
 
 StagingBlock DeviceCore::take_staging(std::uint64_t bytes) {
@@ -255,8 +252,8 @@ StagingBlock DeviceCore::take_staging(std::uint64_t bytes) {
     auto block = staging_.take(bytes);
     if (block) return std::move(*block);
     if (block.error().code != Errc::would_block) {
-      throw Failure(block.error().code, "write", "no staging memory for " + std::to_string(bytes) +
-                                                     " bytes");
+      throw Failure(block.error().code, "write",
+                    "no staging memory for " + std::to_string(bytes) + " bytes");
     }
     if (this_thread_role() != ThreadRole::user) {
       throw Failure(Errc::channel_full, "write", "a library thread may not wait for staging");
@@ -312,6 +309,11 @@ Result<void> DeviceCore::close(bool abort, std::uint64_t deadline_ns, std::strin
 // ---- what others tell the device ---------------------------------------------------------------
 
 void DeviceCore::released(Hold& hold) noexcept {
+  if (Actor::is_stepping(*this)) {
+    // Already where the control lane would bring it: the books are exact at once.
+    actor_->give_back(hold);
+    return hold.forget();
+  }
   (void)channel_.post(static_cast<DeviceHold&>(hold));
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/capture/device_captures.hpp>
-#include <reprise/device/backend.hpp>
 #include <reprise/memory/hold.hpp>
 #include <reprise/memory/report.hpp>
 #include <reprise/memory/staging.hpp>
+#include <reprise/device/backend.hpp>
+#include <reprise/capture/device_captures.hpp>
 #include <reprise/runtime/async_context.hpp>
 #include <reprise/runtime/block_cache.hpp>
 #include <reprise/runtime/channel.hpp>

@@ -56,27 +56,25 @@ void ReplayOperation::claim_nodes() {
       if (may_write(touch.access)) touch.hold->device.taint.claim(touch.range, claim);
     }
   };
-  graph_->recording->walk_outcome(
-      nodes, [&](std::uint32_t index, NodeEnd end, const NodeOutcome* outcome) {
-        const NodeView node = graph_->recording->node(index);
-        if (end == NodeEnd::ok) {
-          for (const Touch& touch : node.touches) {
-            TaintMap& taint = touch.hold->device.taint;
-            if (must_write(touch.access)) taint.clear(touch.range);
-            if (may_write(touch.access)) taint.lift(touch.range, owner());
-          }
-        } else if (end == NodeEnd::failed) {
-          failures.emplace_back(index, make_claim(ClaimKind::ran, outcome->failure));
-          mark(node, failures.back().second);
-        } else {
-          const auto root = std::find_if(failures.begin(), failures.end(), [&](const auto& at) {
-            return at.first == outcome->because;
-          });
-          mark(node, root != failures.end()
-                         ? skip_claim(*root->second, node.name)
-                         : make_claim(ClaimKind::not_started, failure));
-        }
-      });
+  graph_->recording->walk_outcome(nodes, [&](std::uint32_t index, NodeEnd end,
+                                             const NodeOutcome* outcome) {
+    const NodeView node = graph_->recording->node(index);
+    if (end == NodeEnd::ok) {
+      for (const Touch& touch : node.touches) {
+        TaintMap& taint = touch.hold->device.taint;
+        if (must_write(touch.access)) taint.clear(touch.range);
+        if (may_write(touch.access)) taint.lift(touch.range, owner());
+      }
+    } else if (end == NodeEnd::failed) {
+      failures.emplace_back(index, make_claim(ClaimKind::ran, outcome->failure));
+      mark(node, failures.back().second);
+    } else {
+      const auto root = std::find_if(failures.begin(), failures.end(),
+                                     [&](const auto& at) { return at.first == outcome->because; });
+      mark(node, root != failures.end() ? skip_claim(*root->second, node.name)
+                                        : make_claim(ClaimKind::not_started, failure));
+    }
+  });
 }
 
 const std::shared_ptr<GraphState>& state_of(const Graph& graph, const char* verb) {

@@ -19,9 +19,9 @@ struct GraphAccess;
 
 /// What a graph has done so far.
 struct GraphStatistics {
-  std::uint64_t replays = 0;   ///< Accepted.
-  std::uint64_t refused = 0;   ///< Not accepted: refused, skipped, closed.
-  std::uint64_t failed = 0;    ///< Accepted, and some node failed.
+  std::uint64_t replays = 0;  ///< Accepted.
+  std::uint64_t refused = 0;  ///< Not accepted: refused, skipped, closed.
+  std::uint64_t failed = 0;   ///< Accepted, and some node failed.
 };
 
 /// A sealed recording and its executable form on one device: launches, copies, fills, writes and

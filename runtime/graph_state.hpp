@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/capture/recording.hpp>
 #include <reprise/device/graph_program.hpp>
+#include <reprise/capture/recording.hpp>
 #include <reprise/runtime/graph.hpp>
 #include <reprise/runtime/operation.hpp>
 

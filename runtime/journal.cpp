@@ -111,12 +111,8 @@ ClaimPtr Journal::redo(Operation& operation) {
       }
       if (operation.effect == Operation::Effect::wrote) note_written(operation);
       return {};
-    case Operation::Effect::claimed:
-      mark(operation);
-      return {};
-    case Operation::Effect::lifted:
-      note_lifted(operation);
-      return {};
+    case Operation::Effect::claimed: mark(operation); return {};
+    case Operation::Effect::lifted: note_lifted(operation); return {};
   }
   return {};
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/capture/device_captures.hpp>
-#include <reprise/device/work.hpp>
 #include <reprise/memory/frontier.hpp>
 #include <reprise/memory/hold.hpp>
 #include <reprise/memory/small_vector.hpp>
+#include <reprise/device/work.hpp>
+#include <reprise/capture/device_captures.hpp>
 #include <reprise/runtime/channel.hpp>
 #include <reprise/runtime/completion.hpp>
 #include <reprise/runtime/options.hpp>
@@ -123,8 +123,8 @@ public:
   const char* verb;
   SourceLocation where;
   std::shared_ptr<LogicalStream> logical;  ///< Null for commands of the device itself.
-  Completion accepted;  ///< Told when the backend took it, or with the refusal.
-  Completion finished;  ///< Told when the device has done it, or with the failure.
+  Completion accepted;                     ///< Told when the backend took it, or with the refusal.
+  Completion finished;                ///< Told when the device has done it, or with the failure.
   std::atomic<bool> answered{false};  ///< Who sets it answers `finished`.
   Reply* taken = nullptr;  ///< Of a plain posting form; told only if the submission was late.
 
@@ -151,9 +151,9 @@ public:
   bool enqueued = false;
   Operation* older = nullptr;
   Operation* newer = nullptr;
-  Operation* behind = nullptr;  ///< Next on the same backend stream.
+  Operation* behind = nullptr;         ///< Next on the same backend stream.
   std::shared_ptr<EventState> events;  ///< Recorded right behind it.
-  ClaimPtr claim;               ///< claimed: what its may-write set carries.
+  ClaimPtr claim;                      ///< claimed: what its may-write set carries.
   SmallVector<Undo, 1> undo;
   Frontier waits_for;
   SmallVector<StreamPoint, 2> wait_points;  ///< The memory of Work::waits.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/device/host.hpp>
 #include <reprise/memory/error.hpp>
+#include <reprise/device/host.hpp>
 
 #include <cstdint>
 #include <functional>

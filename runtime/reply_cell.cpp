@@ -86,8 +86,8 @@ bool WaitWord::wait_until(Host& host, Backend* backend, std::uint64_t deadline_n
   for (std::uint32_t looks = 1; !(answered = is_ready()); ++looks) {
     help();
     __builtin_ia32_pause();
-    if (looks % 32 == 0 && (!SpinBudget::may_spin(SpinBudget::Rank::caller) ||
-                            host.now_ns() - started > spin_ns)) {
+    if (looks % 32 == 0 &&
+        (!SpinBudget::may_spin(SpinBudget::Rank::caller) || host.now_ns() - started > spin_ns)) {
       break;
     }
   }

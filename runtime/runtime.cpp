@@ -51,7 +51,8 @@ void close_device(DeviceCore& core, bool abort, std::chrono::nanoseconds limit, 
 
 void check_option(bool good, const char* text, std::uint64_t value) {
   if (good) return;
-  throw Failure(Errc::invalid_argument, "open", std::string(text) + ", not " + std::to_string(value));
+  throw Failure(Errc::invalid_argument, "open",
+                std::string(text) + ", not " + std::to_string(value));
 }
 
 void check_options(const DeviceOptions& o) {
@@ -174,9 +175,10 @@ void Device::synchronize() const {
   detail::refuse_library_threads("synchronize");
   DeviceCore& device = core("synchronize");
   BlockingReply reply;
-  Operation* const operation = detail::make_call(
-      device, "synchronize",
-      [](Actor& actor, Operation& self) { actor.run_after(self, actor.everything()); });
+  Operation* const operation =
+      detail::make_call(device, "synchronize", [](Actor& actor, Operation& self) {
+        actor.run_after(self, actor.everything());
+      });
   operation->finished = Completion(&reply);
   device.call(operation, reply);
 }

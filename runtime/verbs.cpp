@@ -44,8 +44,7 @@ const std::shared_ptr<LogicalStream>& stream_of(const Client& client, const char
   return stream;
 }
 
-Touch touch_of(const LogicalStream& stream, const Buffer& buffer, Access access,
-               const char* verb) {
+Touch touch_of(const LogicalStream& stream, const Buffer& buffer, Access access, const char* verb) {
   const HoldRef& hold = BufferAccess::hold(buffer);
   if (!hold) throw Failure(Errc::empty_handle, verb, "a buffer is empty");
   if (hold->owner() != stream.core.get()) {
@@ -63,8 +62,8 @@ std::uint64_t address_of(const Touch& touch) noexcept {
 template <class Op, class... A>
 Op* make_with_touches(const std::shared_ptr<LogicalStream>& stream, std::size_t count,
                       std::size_t more, A&&... arguments) {
-  Op* const operation = stream->core->make<Op>(count * sizeof(Touch) + more,
-                                               std::forward<A>(arguments)...);
+  Op* const operation =
+      stream->core->make<Op>(count * sizeof(Touch) + more, std::forward<A>(arguments)...);
   operation->logical = stream;
   auto* const touches = reinterpret_cast<Touch*>(DeviceCore::extra(*operation));
   std::uninitialized_value_construct_n(touches, count);
@@ -113,7 +112,9 @@ public:
     std::get<command::Launch>(node.command).arguments = copy;
     node.kernel = kernel_;
   }
-  void retired(Actor& actor) noexcept override { actor.core().shared().dispose(std::move(kernel_)); }
+  void retired(Actor& actor) noexcept override {
+    actor.core().shared().dispose(std::move(kernel_));
+  }
 
   std::uint32_t* offsets = nullptr;
   std::byte* arguments = nullptr;
@@ -203,8 +204,8 @@ public:
   explicit HostCallOperation(std::shared_ptr<std::function<void()>> function) noexcept
       : CommandOperation("host_call"), function_(std::move(function)) {}
   void accept(Actor& actor) override {
-    command = command::HostCall{[](void* context) { (*static_cast<std::function<void()>*>(context))(); },
-                                function_.get()};
+    command = command::HostCall{
+        [](void* context) { (*static_cast<std::function<void()>*>(context))(); }, function_.get()};
     actor.run(*this);
   }
   void describe(RecordedNode& node, Recorder& /*recorder*/) const override {
@@ -302,7 +303,8 @@ Operation* make_host_call(const Client& client, const ByteSets& sets,
   const auto& stream = stream_of(client, "host_call");
   if (!function) throw Failure(Errc::invalid_argument, "host_call", "the function is empty");
   std::vector<Touch> touches;
-  for (const Buffer& b : sets.reads) touches.push_back(touch_of(*stream, b, Access::reads, "host_call"));
+  for (const Buffer& b : sets.reads)
+    touches.push_back(touch_of(*stream, b, Access::reads, "host_call"));
   for (const Buffer& b : sets.may_write) {
     touches.push_back(touch_of(*stream, b, Access::may_write, "host_call"));
   }
@@ -368,7 +370,8 @@ void post_write(const Client& client, const Buffer& buffer, std::span<const std:
                       std::to_string(buffer.size_bytes()));
   }
   for (std::uint64_t at = 0; at < bytes.size();) {
-    const std::uint64_t part = std::min<std::uint64_t>(bytes.size() - at, core.staging().max_block());
+    const std::uint64_t part =
+        std::min<std::uint64_t>(bytes.size() - at, core.staging().max_block());
     auto* const operation = make_bare_write(client, buffer.slice_bytes(at, part), part, 0);
     operation->staged = core.take_staging(part);
     operation->from = operation->staged.data();
