@@ -107,8 +107,9 @@ public:
   }
 
   void help(StreamIndex index, HelpUntil& until) noexcept override {
-    if (!helps_ || !gate_.enter()) return;
     CpuStream& stream = at(index);
+    // A blocked caller looks here again and again; mostly there is nothing.
+    if (!helps_ || !stream.inbox.is_waiting() || !gate_.enter()) return;
     if (stream.inbox.claim()) {
       SpinBudget::running(+1);
       {

@@ -3,6 +3,7 @@
 
 #include <reprise/memory/range.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -56,6 +57,8 @@ public:
     if (position() >= wanted) return false;
     std::lock_guard lock(mutex_);
     if (watch() >= wanted) return false;
+    const auto end = armed_.begin() + armed_count_;
+    if (std::find(armed_.begin(), end, wanted) != end) return true;
     if (armed_count_ < armed_.size()) {
       armed_[armed_count_++] = wanted;
     } else if (each_until_ < wanted) {

@@ -20,6 +20,7 @@ constexpr std::uint32_t trusted_uses = 64;
 
 void run_blocks(const command::Launch& launch, std::uint64_t from, std::uint64_t to,
                 const std::atomic<bool>* stop) {
+  if (from >= to) return;
   const Dim3 count = launch.grid.blocks;
   const CpuBody body = launch.kernel->cpu;
   const void* const callable = launch.kernel->callable.get();

@@ -18,8 +18,8 @@ namespace reprise::detail {
 /// State        word: the command, and `read`: a reader looks at it under the mutex
 /// Transitions  begin   word := command                     the owner of the stream
 ///              mark    read := 1, if a command runs        the reader, under the mutex
-///              end     word := 0; if read was set, waits for the mutex, so that the reader has left
-///                      before the command goes
+///              end     word := 0; if read was set, waits for the mutex, so that the reader has
+///                      left before the command goes
 /// Orders       begin releases the command to the acquiring mark; end and mark are read-modify-
 ///              writes of the word, hence ordered.
 class RunningCommand {

@@ -7,14 +7,16 @@
 #include <support/test_work.hpp>
 
 #include <atomic>
+#include <condition_variable>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace reprise::test {
 
-/// The real host, watched and bent: it counts wakes, its clock can be made coarse, and it refuses
-/// to start threads on request.
+/// The real host, watched and bent: it counts wakes and sleepers, its clock can be made coarse, and
+/// it refuses to start threads on request.
 class WatchedHost final : public Host {
 public:
   std::uint64_t now_ns() noexcept override {
@@ -22,21 +24,51 @@ public:
   }
   Result<std::unique_ptr<LoopHandle>> start(Loop& loop, const LoopOptions& options) override {
     if (refuse_in_ != 0 && --refuse_in_ == 0) return Error{Errc::refused, 11, "refused"};
-    auto handle = real_host().start(loop, options);
+    auto watched = std::make_unique<WatchedLoop>(*this, loop);
+    auto handle = real_host().start(*watched, options);
     if (!handle) return handle.error();
-    return std::unique_ptr<LoopHandle>{std::make_unique<Handle>(*this, std::move(handle).value())};
+    return std::unique_ptr<LoopHandle>{
+        std::make_unique<Handle>(*this, std::move(watched), std::move(handle).value())};
   }
 
   int wakes() const noexcept { return wakes_.load(); }
+  /// Waits until `n` loops sleep or are bound to.
+  void wait_for_sleepers(int n) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return asleep_ >= n; });
+  }
   /// Every look at the clock finds it so much later.
   void leap(std::uint64_t ns) noexcept { leap_ns_ = ns; }
   void refuse_start(int nth) noexcept { refuse_in_ = nth; }
 
 private:
+  class WatchedLoop final : public Loop {
+  public:
+    WatchedLoop(WatchedHost& host, Loop& loop) : host_(host), loop_(loop) {}
+    bool step() noexcept override {
+      if (asleep_) host_.add_sleepers(-1);
+      asleep_ = false;
+      return loop_.step();
+    }
+    Rest rest() noexcept override {
+      const Rest rest = loop_.rest();
+      asleep_ = rest.kind == Rest::Kind::sleep;
+      if (asleep_) host_.add_sleepers(+1);
+      return rest;
+    }
+    void pause() noexcept override { loop_.pause(); }
+    void overslept() noexcept override { loop_.overslept(); }
+
+  private:
+    WatchedHost& host_;
+    Loop& loop_;
+    bool asleep_ = false;
+  };
+
   class Handle final : public LoopHandle {
   public:
-    Handle(WatchedHost& host, std::unique_ptr<LoopHandle> real)
-        : host_(host), real_(std::move(real)) {}
+    Handle(WatchedHost& host, std::unique_ptr<WatchedLoop> loop, std::unique_ptr<LoopHandle> real)
+        : host_(host), loop_(std::move(loop)), real_(std::move(real)) {}
     void wake() noexcept override {
       host_.wakes_.fetch_add(1);
       real_->wake();
@@ -45,13 +77,23 @@ private:
 
   private:
     WatchedHost& host_;
+    std::unique_ptr<WatchedLoop> loop_;
     std::unique_ptr<LoopHandle> real_;
   };
+
+  void add_sleepers(int change) {
+    std::lock_guard lock(mutex_);
+    asleep_ += change;
+    changed_.notify_all();
+  }
 
   std::atomic<int> wakes_{0};
   std::atomic<std::uint64_t> looks_{0};
   std::uint64_t leap_ns_ = 0;
   int refuse_in_ = 0;
+  std::mutex mutex_;  // Guards asleep_.
+  std::condition_variable changed_;
+  int asleep_ = 0;
 };
 
 inline CpuOptions small_cpu(std::uint32_t workers) {

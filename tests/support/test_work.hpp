@@ -95,8 +95,8 @@ public:
   void failed(Work& work) noexcept override {
     {
       std::lock_guard lock(mutex_);
-      failures_.push_back(&work);
       if (on_failed) on_failed(work);
+      failures_.push_back(&work);
     }
     changed_.notify_all();
   }
