@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reprise/runtime/channel.hpp>
+
+#include <catch2/catch.hpp>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace reprise {
+namespace {
+
+struct Wakes final : WakeTarget {
+  void wake() noexcept override { ++count; }
+  int count = 0;
+};
+
+/// What commands write down.
+struct Log {
+  std::vector<int> served;
+  int alive = 0;
+};
+
+struct Note {
+  Note(Log& l, int n) noexcept : log(&l), number(n) { ++l.alive; }
+  Note(Note&& from) noexcept : log(from.log), number(std::exchange(from.number, -1)) {
+    ++log->alive;
+  }
+  Note(const Note&) = delete;
+  Note& operator=(const Note&) = delete;
+  Note& operator=(Note&&) = delete;
+  ~Note() { --log->alive; }
+  void operator()(void*) noexcept { log->served.push_back(number); }
+
+  Log* log;
+  int number;
+};
+
+struct Node : ControlNode {
+  Node() noexcept
+      : ControlNode([](ControlNode& node, void* context) noexcept {
+          auto& self = static_cast<Node&>(node);
+          ++(context != nullptr ? self.served : self.closed);
+        }) {}
+  int served = 0;
+  int closed = 0;
+};
+
+template <class Traits>
+bool serve_one(BasicChannel<Traits>& channel) {
+  return channel.consume([](const ChannelItem& item) noexcept { item.run(nullptr); });
+}
+
+template <class Traits>
+void serve_all(BasicChannel<Traits>& channel) {
+  int context = 0;
+  channel.drain_control([&](ControlNode& node) { node.run(node, &context); });
+  while (serve_one(channel)) {
+  }
+}
+
+std::uint64_t seed() {
+  const char* const text = std::getenv("REPRISE_SEED");
+  return text != nullptr ? std::strtoull(text, nullptr, 0) : 4711;
+}
+
+}  // namespace
+
+TEST_CASE("a command runs in the slot it was built in and is destroyed there once",
+          "[runtime][channel]") {
+  struct alignas(16) Wide {
+    void operator()(void* context) noexcept { *static_cast<const void**>(context) = this; }
+    std::array<std::byte, 112> bytes{};
+  };
+  static_assert(ChannelCommand<Wide>);
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  REQUIRE(channel.try_submit(Wide{}, true) == Admission::in_slot);
+  const Channel::Item* const front = channel.front();
+  REQUIRE(front != nullptr);
+  const void* const built = front->payload;
+  const void* ran = nullptr;
+  CHECK(channel.consume([&](const ChannelItem& item) noexcept { item.run(&ran); }));
+  CHECK(ran == built);
+  CHECK(reinterpret_cast<std::uintptr_t>(built) % 16 == 0);
+
+  Log log;
+  CHECK(channel.try_submit(Note(log, 1), true) == Admission::in_slot);
+  CHECK(log.alive == 1);
+  CHECK(serve_one(channel));
+  CHECK(log.alive == 0);
+  CHECK(log.served == std::vector<int>{1});
+}
+
+TEST_CASE("the front of a channel shows the command without consuming it", "[runtime][channel]") {
+  Wakes wakes;
+  Channel channel({.capacity = 4, .first_ticket = 9}, wakes);
+  Log log;
+  CHECK(channel.front() == nullptr);
+  channel.try_submit(Note(log, 5), true);
+  for (int look = 0; look < 2; ++look) {
+    const Channel::Item* const front = channel.front();
+    REQUIRE(front != nullptr);
+    CHECK(front->ticket == 9);
+    CHECK(static_cast<Note*>(front->payload)->number == 5);
+    CHECK(channel.head() == 9);
+  }
+  Late<Note> late;
+  channel.submit(Note(log, 6), late, false);
+  serve_all(channel);
+  CHECK(log.served == std::vector<int>{5, 6});
+  CHECK(channel.front() == nullptr);
+  CHECK(channel.tickets_taken() == 11);
+}
+
+namespace {
+
+struct WithOps {
+  static const ItemOps ops;
+};
+
+const ItemOps WithOps::ops{
+    .run = [](void*, void* context) noexcept { ++*static_cast<int*>(context); },
+    .destroy = nullptr,
+};
+
+}  // namespace
+
+TEST_CASE("a command type that brings its own table is found by it", "[runtime][channel]") {
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  channel.try_submit(WithOps{}, true);
+  REQUIRE(channel.front() != nullptr);
+  CHECK(channel.front()->ops == &WithOps::ops);
+  int runs = 0;
+  channel.consume([&](const ChannelItem& item) noexcept { item.run(&runs); });
+  CHECK(runs == 1);
+}
+
+TEST_CASE("an attempt on a full ring or without credit has no effect",
+          "[runtime][channel][I9][I10]") {
+  Wakes wakes;
+  Channel channel({.capacity = 4}, wakes);
+  Log log;
+  for (int i = 0; i < 4; ++i) CHECK(channel.try_submit(Note(log, i), true) == Admission::in_slot);
+  Note note(log, 4);
+  CHECK(channel.try_submit(std::move(note), true) == Admission::would_block);
+  CHECK(note.number == 4);
+  CHECK(channel.tickets_taken() == 4);
+  CHECK(serve_one(channel));
+  CHECK(channel.try_submit(std::move(note), false) == Admission::would_block);
+  CHECK(note.number == 4);
+  CHECK(channel.try_submit(std::move(note), true) == Admission::in_slot);
+  CHECK(note.number == -1);
+  channel.close();
+  Note refused(log, 5);
+  CHECK(channel.try_submit(std::move(refused), true) == Admission::closed);
+  CHECK(channel.try_submit(std::move(refused), false) == Admission::closed);
+  CHECK(refused.number == 5);
+  serve_all(channel);
+  CHECK(log.served == std::vector<int>{0, 1, 2, 3, 4});
+}
+
+TEST_CASE("submissions that find the ring full are served in the order of their tickets",
+          "[runtime][channel][D1][I9][I10]") {
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  Log log;
+  std::deque<Late<Note>> late(20);
+  for (int i = 0; i < 20; ++i) {
+    const Admission admission = channel.submit(Note(log, i), late[std::size_t(i)], true);
+    CHECK(admission == (i < 2 ? Admission::in_slot : Admission::late));
+    CHECK(late[std::size_t(i)].holds_command() == (i >= 2));
+  }
+  serve_all(channel);
+  std::vector<int> in_order(20);
+  for (int i = 0; i < 20; ++i) in_order[std::size_t(i)] = i;
+  CHECK(log.served == in_order);
+  CHECK(log.alive == 18);  // late ones belong to their callers
+  late.clear();
+  CHECK(log.alive == 0);
+  // And the ring is as it was.
+  CHECK(channel.try_submit(Note(log, 20), true) == Admission::in_slot);
+  CHECK(channel.try_submit(Note(log, 21), true) == Admission::in_slot);
+  CHECK(channel.try_submit(Note(log, 22), true) == Admission::would_block);
+}
+
+TEST_CASE("a submission without credit is late though its slot is free",
+          "[runtime][channel][I10]") {
+  Wakes wakes;
+  Channel channel({.capacity = 4}, wakes);
+  Log log;
+  Late<Note> late;
+  Late<Note> unused;
+  CHECK(channel.submit(Note(log, 0), late, false) == Admission::late);
+  CHECK(channel.submit(Note(log, 1), unused, true) == Admission::in_slot);
+  CHECK_FALSE(serve_one(channel));  // 0 has not been looked for yet, and 1 does not overtake it
+  serve_all(channel);
+  CHECK(log.served == std::vector<int>{0, 1});
+  CHECK(channel.try_submit(Note(log, 2), true) == Admission::in_slot);
+}
+
+TEST_CASE("a late command may end its own life as its last act", "[runtime][channel]") {
+  struct Suicide {
+    void operator()(void*) noexcept { owner->reset(); }
+    std::optional<Late<Suicide>>* owner;
+  };
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  std::optional<Late<Suicide>> late;
+  for (int round = 0; round < 4; ++round) {
+    late.emplace();
+    CHECK(channel.submit(Suicide{&late}, *late, false) == Admission::late);
+    serve_all(channel);
+    CHECK_FALSE(late.has_value());
+  }
+  CHECK(channel.head() == 4);
+}
+
+namespace {
+
+/// A queue that must not be asked.
+struct NoQueue {
+  bool enqueue(ControlNode*) {
+    ++asked;
+    return false;
+  }
+  std::size_t try_dequeue_bulk(ControlNode**, std::size_t) { return 0; }
+  static inline int asked = 0;
+};
+
+struct NoQueueTraits : ChannelTraits {
+  using Queue = NoQueue;
+};
+
+}  // namespace
+
+TEST_CASE("a late submission does not go through the queue that may allocate",
+          "[runtime][channel]") {
+  Wakes wakes;
+  BasicChannel<NoQueueTraits> channel({.capacity = 2}, wakes);
+  Log log;
+  NoQueue::asked = 0;
+  std::deque<Late<Note>> late(5);
+  for (int i = 0; i < 5; ++i) channel.submit(Note(log, i), late[std::size_t(i)], false);
+  CHECK(NoQueue::asked == 0);
+  serve_all(channel);
+  CHECK(log.served == std::vector<int>{0, 1, 2, 3, 4});
+
+  // What the queue refuses is spilled, announced, and wakes a parked consumer.
+  Node node;
+  REQUIRE(channel.try_park() == Channel::Word::Idle::parked);
+  CHECK(channel.post(node));
+  CHECK(NoQueue::asked == 1);
+  CHECK(wakes.count == 1);
+  serve_all(channel);
+  CHECK(node.served == 1);
+}
+
+TEST_CASE("a producer between its ticket and its command shows as unpublished",
+          "[runtime][channel]") {
+  struct Slow {
+    Slow(Channel& c, int& s) noexcept : channel(&c), seen(&s) {}
+    Slow(Slow&& from) noexcept : channel(from.channel), seen(from.seen) {
+      if (channel->has_unpublished() && channel->front() == nullptr &&
+          channel->try_park() == Channel::Idle::busy)
+        ++*seen;
+    }
+    void operator()(void*) noexcept {}
+    Channel* channel;
+    int* seen;
+  };
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  int seen = 0;
+  CHECK_FALSE(channel.has_unpublished());
+  channel.try_submit(Slow(channel, seen), true);
+  CHECK(seen == 1);
+  CHECK(channel.front() != nullptr);
+  serve_all(channel);
+  CHECK_FALSE(channel.has_unpublished());
+}
+
+TEST_CASE("each kind of arrival wakes a parked consumer once and no other arrival does",
+          "[runtime][channel][D3][I11]") {
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  Log log;
+  Node node;
+  Late<Note> late;
+  int expected = 0;
+  const auto park = [&] { REQUIRE(channel.try_park() == Channel::Idle::parked); };
+
+  channel.try_submit(Note(log, 0), true);
+  CHECK(wakes.count == expected);  // nobody sleeps
+  serve_all(channel);
+
+  park();
+  channel.try_submit(Note(log, 1), true);
+  CHECK(wakes.count == ++expected);
+  channel.try_submit(Note(log, 2), true);
+  CHECK(channel.try_submit(Note(log, 3), true) == Admission::would_block);
+  CHECK(wakes.count == expected);
+  serve_all(channel);
+
+  park();
+  CHECK(channel.submit(Note(log, 4), late, false) == Admission::late);
+  CHECK(wakes.count == ++expected);
+  serve_all(channel);
+
+  park();
+  CHECK(channel.post(node));
+  CHECK(wakes.count == ++expected);
+  CHECK(channel.try_park() == Channel::Idle::busy);
+  serve_all(channel);
+
+  park();
+  CHECK(channel.try_submit(Note(log, 5), false) == Admission::would_block);
+  CHECK(wakes.count == expected);  // no effect
+  channel.close();
+  CHECK(wakes.count == ++expected);
+  channel.close();
+  CHECK(wakes.count == expected);
+  CHECK(channel.try_park() == Channel::Idle::stopped);
+}
+
+TEST_CASE("a park that ends from within takes no token with it", "[runtime][channel][I11]") {
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  Log log;
+  REQUIRE(channel.try_park() == Channel::Idle::parked);
+  CHECK(channel.unpark());
+  channel.try_submit(Note(log, 0), true);
+  CHECK(wakes.count == 0);
+  serve_all(channel);
+  REQUIRE(channel.try_park() == Channel::Idle::parked);
+  channel.try_submit(Note(log, 1), true);
+  CHECK_FALSE(channel.unpark());
+  CHECK(wakes.count == 1);
+}
+
+TEST_CASE("a close lets through what was ticketed or posted before and refuses the rest",
+          "[runtime][channel][I12]") {
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  Log log;
+  Node before;
+  Node after;
+  Node too_late;
+  Late<Note> late;
+  Late<Note> unused;
+  channel.try_submit(Note(log, 0), true);
+  channel.submit(Note(log, 1), late, false);
+  channel.post(before);
+  CHECK_FALSE(channel.is_closed());
+  channel.close();
+  CHECK(channel.is_closed());
+  CHECK(channel.submit(Note(log, 2), unused, true) == Admission::closed);
+  CHECK_FALSE(unused.holds_command());
+  CHECK(channel.post(after));  // the control lane goes on
+  CHECK(channel.try_park() == Channel::Idle::busy);
+  serve_all(channel);
+  CHECK(log.served == std::vector<int>{0, 1});
+  CHECK(channel.try_park() == Channel::Idle::stopped);
+  CHECK(before.served == 1);
+  CHECK(after.served == 1);
+
+  CHECK_FALSE(channel.post(too_late));
+  CHECK(too_late.served == 0);
+  CHECK(too_late.closed == 1);
+}
+
+TEST_CASE("what is posted after the end goes to the channel's own answer if it has one",
+          "[runtime][channel]") {
+  struct Answer {
+    static void closed(ControlNode& node, void* context) noexcept {
+      static_cast<std::vector<ControlNode*>*>(context)->push_back(&node);
+    }
+  };
+  std::vector<ControlNode*> answered;
+  Wakes wakes;
+  Node posted;
+  Node left_behind;
+  {
+    Channel stopped({.closed_item = Answer::closed, .closed_context = &answered}, wakes);
+    stopped.close();
+    REQUIRE(stopped.try_park() == Channel::Idle::stopped);
+    CHECK_FALSE(stopped.post(posted));
+    CHECK(answered == std::vector<ControlNode*>{&posted});
+    Channel abandoned({.closed_item = Answer::closed, .closed_context = &answered}, wakes);
+    CHECK(abandoned.post(left_behind));
+  }
+  CHECK(answered == std::vector<ControlNode*>{&posted, &left_behind});
+}
+
+TEST_CASE("a channel that is destroyed unserved destroys what lies in its slots unrun",
+          "[runtime][channel][I8]") {
+  Log log;
+  Late<Note> late;
+  {
+    Wakes wakes;
+    Channel channel({.capacity = 4}, wakes);
+    for (int i = 0; i < 3; ++i) channel.try_submit(Note(log, i), true);
+    serve_one(channel);
+    channel.submit(Note(log, 3), late, false);
+    channel.try_submit(Note(log, 4), true);
+    channel.drain_control([](ControlNode&) {});
+  }
+  CHECK(log.served == std::vector<int>{0});
+  CHECK(log.alive == 1);
+  late.clear();
+  CHECK(log.alive == 0);
+}
+
+TEST_CASE("a drain with a limit keeps the rest announced", "[runtime][channel]") {
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  std::deque<Node> nodes(50);
+  for (Node& node : nodes) channel.post(node);
+  int context = 0;
+  std::size_t served = 0;
+  int drains = 0;
+  while (served < nodes.size()) {
+    CHECK(channel.try_park() == Channel::Idle::busy);
+    served += channel.drain_control([&](ControlNode& n) { n.run(n, &context); }, 20);
+    REQUIRE(++drains <= 4);
+  }
+  channel.drain_control([](ControlNode&) {}, 20);
+  CHECK(channel.try_park() == Channel::Idle::parked);
+  for (const Node& node : nodes) CHECK(node.served == 1);
+}
+
+TEST_CASE("tickets go on across the wrap of sixty bits", "[runtime][channel][I12]") {
+  for (std::uint64_t before = 1; before <= 6; ++before) {
+    CAPTURE(before);
+    Wakes wakes;
+    const std::uint64_t first = TicketPosition::ticket_mask + 1 - before;
+    Channel channel({.capacity = 4, .first_ticket = first}, wakes);
+    Log log;
+    std::deque<Late<Note>> late(12);
+    for (int i = 0; i < 12; ++i) {
+      const Admission admission = channel.submit(Note(log, i), late[std::size_t(i)], i != 1);
+      CHECK(admission == (i < 4 && i != 1 ? Admission::in_slot : Admission::late));
+    }
+    CHECK(channel.tickets_taken() == ((first + 12) & TicketPosition::ticket_mask));
+    std::vector<std::uint64_t> tickets;
+    channel.drain_control([](ControlNode&) {});
+    while (channel.consume([&](const ChannelItem& item) noexcept {
+      tickets.push_back(item.ticket);
+      item.run(nullptr);
+    })) {
+    }
+    REQUIRE(tickets.size() == 12);
+    for (std::size_t i = 0; i < 12; ++i) {
+      CHECK(tickets[i] == ((first + i) & TicketPosition::ticket_mask));
+      CHECK(log.served[i] == int(i));
+    }
+    channel.close();
+    CHECK(channel.try_park() == Channel::Idle::stopped);
+  }
+}
+
+namespace {
+
+/// Counts what is loaded, to see how long a pause lasts without a clock.
+template <class T>
+class Counting : public std::atomic<T> {
+public:
+  using std::atomic<T>::atomic;
+  T load(std::memory_order order) const noexcept {
+    ++loads;
+    return std::atomic<T>::load(order);
+  }
+  static inline int loads = 0;
+};
+
+struct CountingTraits : ChannelTraits {
+  template <class T>
+  using Atomic = Counting<T>;
+};
+
+}  // namespace
+
+TEST_CASE("a pause ends when the bell rings and has ended before if it has rung",
+          "[runtime][channel]") {
+  Wakes wakes;
+  BasicChannel<CountingTraits> channel({.capacity = 2}, wakes);
+  const auto looks_of_a_pause = [&] {
+    const int before = Counting<std::uint32_t>::loads;
+    channel.pause();
+    return Counting<std::uint32_t>::loads - before;
+  };
+  CHECK(looks_of_a_pause() == 64);
+  channel.ring_bell();
+  channel.ring_bell();
+  CHECK(looks_of_a_pause() == 1);
+  CHECK(looks_of_a_pause() == 64);
+}
+
+TEST_CASE("a channel does what a queue of numbers does whatever the order of calls",
+          "[runtime][channel][I9][I10][I12]") {
+  CAPTURE(seed());
+  std::mt19937_64 random(seed());
+  for (int run = 0; run < 200; ++run) {
+    CAPTURE(run);
+    Wakes wakes;
+    const std::size_t capacity = std::size_t{2} << random() % 3;
+    Channel channel({.capacity = capacity, .first_ticket = random()}, wakes);
+    Log log;
+    std::deque<Late<Note>> late;
+    std::deque<bool> waiting;  // the model: of each ticket not served, whether it holds a slot
+    std::size_t late_unseen = 0;
+    int sent = 0;
+    bool closed = false;
+    for (int step = 0; step < 200; ++step) {
+      const bool room = random() % 4 != 0;
+      const bool fits = room && waiting.size() < capacity;
+      switch (random() % 6) {
+        case 0:
+          late.emplace_back();
+          REQUIRE(channel.submit(Note(log, sent), late.back(), room) == (closed ? Admission::closed
+                                                                         : fits ? Admission::in_slot
+                                                                                : Admission::late));
+          if (closed) break;
+          ++sent;
+          waiting.push_back(fits);
+          late_unseen += fits ? 0 : 1;
+          break;
+        case 1:
+          REQUIRE(channel.try_submit(Note(log, sent), room) == (closed ? Admission::closed
+                                                                : fits ? Admission::in_slot
+                                                                       : Admission::would_block));
+          if (closed || !fits) break;
+          ++sent;
+          waiting.push_back(true);
+          break;
+        case 2:
+          channel.drain_control([](ControlNode&) {});
+          late_unseen = 0;
+          break;
+        case 3:
+          if (random() % 100 == 0) {
+            channel.close();
+            closed = true;
+          }
+          break;
+        default:
+          // A late command is found once the lane was drained.
+          if (late_unseen != 0) break;
+          REQUIRE((channel.front() != nullptr) == !waiting.empty());
+          REQUIRE(serve_one(channel) == !waiting.empty());
+          if (!waiting.empty()) waiting.pop_front();
+      }
+    }
+    serve_all(channel);
+    REQUIRE(log.served.size() == std::size_t(sent));
+    for (int i = 0; i < sent; ++i) REQUIRE(log.served[std::size_t(i)] == i);
+    late.clear();
+    REQUIRE(log.alive == 0);
+  }
+}
+
+}  // namespace reprise
