@@ -16,7 +16,6 @@
 #include <boost/system/error_condition.hpp>
 
 #include <memory>
-#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -91,9 +90,7 @@ class BlockMemory {
 public:
   static Block* take(BlockCache& blocks, const Allocator& allocator) {
     if constexpr (is_default) {
-      void* const block = blocks.take(sizeof(Block));
-      if (block == nullptr) throw std::bad_alloc();
-      return static_cast<Block*>(block);
+      return static_cast<Block*>(blocks.take(sizeof(Block)));
     } else {
       Rebound rebound(allocator);
       return std::allocator_traits<Rebound>::allocate(rebound, 1);
@@ -128,8 +125,7 @@ public:
   template <class H>
   static Owner make(H&& handler, AsyncContext&& context, FailurePtr* failure) {
     const Allocator allocator = asio::get_associated_allocator(handler);
-    BlockCache& blocks = context.blocks;
-    const std::shared_ptr<const void> keep = context.keep;
+    BlockCache& blocks = context.blocks;  // kept by the initiation's own `start`, too
     HandlerOperation* const block = Memory::take(blocks, allocator);
     try {
       return Owner(::new (static_cast<void*>(block))
@@ -146,8 +142,7 @@ public:
   static void launch(Owner operation, Start& start) {
     AsyncContext& context = operation->context();
     const Route route = route_for(operation->guard_.get_executor(), context);
-    auto* const cell =
-        make_in_block<OperationCell<T>>(context.blocks, context.blocks, context.courier);
+    auto* const cell = new_in<OperationCell<T>>(context.blocks, context.blocks, context.courier);
     std::unique_ptr<OperationCell<T>, DisposeCell> owned_cell(cell);
     auto slot = asio::get_associated_cancellation_slot(operation->handler_);
     if (slot.is_connected()) slot.assign(Canceller{operation.get()});

@@ -6,7 +6,6 @@
 #include <reprise/runtime/completion.hpp>
 #include <reprise/runtime/job_loop.hpp>
 
-#include <cstddef>
 #include <memory>
 #include <new>
 #include <type_traits>
@@ -35,13 +34,11 @@ struct ReplyOf<void> {
   using Type = Reply;
 };
 
-/// Makes an S in a recycled block; `arguments` are for its constructor. Throws std::bad_alloc and
-/// what the constructor throws.
+/// An S in a block of `blocks`. Throws std::bad_alloc and what the constructor throws.
 template <class S, class... A>
-S* make_in_block(BlockCache& blocks, A&&... arguments) {
-  static_assert(alignof(S) <= alignof(std::max_align_t));
+S* new_in(BlockCache& blocks, A&&... arguments) {
+  static_assert(alignof(S) <= BlockCache::alignment);
   void* const block = blocks.take(sizeof(S));
-  if (block == nullptr) throw std::bad_alloc();
   try {
     return ::new (block) S(std::forward<A>(arguments)...);
   } catch (...) {

@@ -36,9 +36,12 @@ bool FutureState::wait_for(std::int64_t ns) {
   return word_.wait_until(context_.host, nullptr, deadline);
 }
 
-void FutureState::rethrow() const {
-  if (thrown_) std::rethrow_exception(thrown_);
-  if (failure_) throw Failure(failure_);
+void FutureState::rethrow() {
+  // Taken along, so that an exception dies where it was caught.
+  std::exception_ptr thrown = std::move(thrown_);
+  FailurePtr failure = std::move(failure_);
+  if (thrown) std::rethrow_exception(std::move(thrown));
+  if (failure) throw Failure(std::move(failure));
 }
 
 void FutureState::finish(FailurePtr failure, std::exception_ptr thrown) noexcept {

@@ -34,8 +34,8 @@ public:
   void attach(Job& continuation) noexcept;
   /// Gives one reference up. The last one leads to dispose(), never on a thread of the device.
   void drop() noexcept;
-  /// Throws what the operation or continuation ended with, if it failed.
-  void rethrow() const;
+  /// Throws what the operation or continuation ended with, if it failed. Once.
+  void rethrow();
 
   AsyncContext& context() noexcept { return context_; }
   const FailurePtr& failure() const noexcept { return failure_; }
@@ -233,7 +233,7 @@ auto Future<T>::then(F&& function)
   static_assert(std::is_void_v<R> || std::is_default_constructible_v<R>,
                 "the result of a continuation needs a default constructor");
   detail::FutureValue<T>& source = checked("then");
-  Next* const next = detail::make_in_block<Next>(
+  Next* const next = detail::new_in<Next>(
       source.context().blocks, detail::AsyncContext(source.context()), std::forward<F>(function));
   Future<R> answer = detail::FutureAccess::make<R>(next);
   next->follow(std::exchange(state_, nullptr));
@@ -281,7 +281,7 @@ void Continuation<T, F, R>::invoke() noexcept {
 template <class T, class Start>
 Future<T> make_future(AsyncContext context, Start&& start) {
   BlockCache& blocks = context.blocks;
-  auto* const state = make_in_block<OperationFuture<T>>(blocks, std::move(context));
+  auto* const state = new_in<OperationFuture<T>>(blocks, std::move(context));
   Future<T> future = FutureAccess::make<T>(state);
   static_assert(noexcept(start(static_cast<typename ReplyOf<T>::Type*>(state))));
   start(static_cast<typename ReplyOf<T>::Type*>(state));
