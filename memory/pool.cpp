@@ -45,6 +45,7 @@ Pool::Pool(PageSource& source, PoolOptions options)
   last_ = slab_.make();
   last_->address_ = base_;
   last_->size_ = space;
+  last_->right_ = nullptr;
   last_->state_ = State::hole;
   holes_.insert(*last_);
 }
@@ -69,6 +70,28 @@ bool Pool::plan(const PoolRequest& request, Need& need, Error& error) const noex
   return true;
 }
 
+// Cuts `block` to `size`. What remains on its right has no state yet and is in no index.
+Block* Pool::split(Block* block, std::uint64_t size) noexcept {
+  Block* const rest = slab_.make();
+  rest->address_ = block->address_ + size;
+  rest->size_ = block->size_ - size;
+  rest->left_ = block;
+  rest->right_ = block->right_;
+  (rest->right_ != nullptr ? rest->right_->left_ : last_) = rest;
+  block->right_ = rest;
+  block->size_ = size;
+  return rest;
+}
+
+// Joins `block` with its right neighbour, which is in no index.
+void Pool::absorb_right(Block* block) noexcept {
+  Block* const gone = block->right_;
+  block->size_ += gone->size_;
+  block->right_ = gone->right_;
+  (gone->right_ != nullptr ? gone->right_->left_ : last_) = block;
+  slab_.put(gone);
+}
+
 // `block` is idle and fits.
 Grant Pool::take_idle(Block* block, const Need& need) noexcept {
   idle_.remove(*block);
@@ -77,11 +100,18 @@ Grant Pool::take_idle(Block* block, const Need& need) noexcept {
     idle_.insert(*block);
     block = rest;
   }
-  if (block->size_ > need.size) {
-    idle_.insert(*split(block, need.size));
+  cut(block, need.size);
+  hand_over(block, need.asked);
+  return {block};
+}
+
+// Leaves `size` bytes of `block`, which is idle and in no index; the rest stays idle.
+void Pool::cut(Block* block, std::uint64_t size) noexcept {
+  if (block->size_ > size) {
+    Block* const rest = split(block, size);
+    rest->state_ = State::idle;
+    idle_.insert(*rest);
   }
-  hand_over(block, need);
-  return {block, {}};
 }
 
 // `block` waits and fits. What is not needed of it goes on waiting in its place.
@@ -101,26 +131,56 @@ Grant Pool::take_waiting(Block* block, const Need& need, StreamIndex stream,
   dequeue(block);
   stats_.waiting -= block->size_;
   block->frontier_.prune(finished);
-  hand_over(block, need);
-  Grant grant{block, {}};
+  hand_over(block, need.asked);
+  Grant grant{block};
   for (const StreamPoint point : block->frontier_) {
-    if (point.stream != stream) {
-      const bool added = grant.wait.add(point);
-      REPRISE_CHECK(added, "a block's frontier is held in place");
-    }
+    grant.waits = grant.waits || point.stream != stream;
   }
-  if (grant.wait.empty()) {
-    ++stats_.reuses_same_stream;
-  } else {
+  if (grant.waits) {
     REPRISE_MARK("reuse_with_wait");
     ++stats_.waits_made;
+  } else {
+    ++stats_.reuses_same_stream;
   }
   return grant;
 }
 
+// Makes `block`, of the right size and in no index, its owner's.
+void Pool::own(Block* block, std::uint64_t asked) noexcept {
+  block->state_ = State::live;
+  block->padding_ = block->size_ - asked;
+  ++stats_.blocks;
+  stats_.in_use += asked;
+  stats_.padding += block->padding_;
+}
+
+void Pool::hand_over(Block* block, std::uint64_t asked) noexcept {
+  own(block, asked);
+  if (notice_) {
+    const std::uint64_t begin = block->address_ - base_;
+    source_.on_grant({begin, begin + asked});
+  }
+}
+
+// Served in one go: a usual alignment, finished memory at hand, nobody to notify. Everything else
+// goes the long way.
 Result<Grant> Pool::allocate(const PoolRequest& request, FinishedQuery finished) noexcept {
   REPRISE_CHECK(request.stream < max_streams, "backend streams are numbered below max_streams");
   ++stats_.requests;
+  if (request.bytes - 1 < limit_ && request.alignment - 1 < alignment_ &&
+      is_power_of_two(request.alignment) && !notice_ && slab_.ready() &&
+      (lanes_waiting_ >> request.stream & 1) == 0) {
+    const std::uint64_t size = align_up(request.bytes, alignment_);
+    if (Block* const block = idle_.take(size)) {
+      cut(block, size);
+      own(block, request.bytes);
+      return Grant{block};
+    }
+  }
+  return allocate_by_plan(request, finished);
+}
+
+Result<Grant> Pool::allocate_by_plan(const PoolRequest& request, FinishedQuery finished) noexcept {
   Need need;
   Error error;
   if (!plan(request, need, error)) {
@@ -133,11 +193,9 @@ Result<Grant> Pool::allocate(const PoolRequest& request, FinishedQuery finished)
       return fail({Errc::out_of_memory, 0, "no host memory for the books"});
     }
   }
-  if (Lane& own = lanes_[request.stream]; !own.by_size.empty()) {
-    if (Block* const block = own.by_size.find(need)) {
-      return take_waiting(block, need, request.stream,
-                          [this](StreamPoint point) { return is_known_finished(point); });
-    }
+  if (Block* const block = lanes_[request.stream].by_size.find(need)) {
+    return take_waiting(block, need, request.stream,
+                        [this](StreamPoint point) { return is_known_finished(point); });
   }
   if (Block* const block = idle_.find(need)) {
     return take_idle(block, need);
@@ -194,26 +252,48 @@ Result<Grant> Pool::postpone(Error error) noexcept {
   return error;
 }
 
-void Pool::hand_over(Block* block, const Need& need) noexcept {
-  block->state_ = State::live;
-  block->padding_ = need.size - need.asked;
-  ++stats_.blocks;
-  stats_.in_use += need.asked;
-  stats_.padding += block->padding_;
+// Makes `block`, which is in no index, idle and joins it with idle neighbours. Always in line, since
+// it is most of what a release does.
+[[gnu::always_inline]] inline Block* Pool::join_idle(Block* block) noexcept {
+  block->state_ = State::idle;
+  if (Block* const right = block->right_; right != nullptr && right->is(State::idle)) {
+    idle_.remove(*right);
+    absorb_right(block);
+  }
+  if (Block* const left = block->left_; left != nullptr && left->is(State::idle)) {
+    idle_.remove(*left);
+    absorb_right(left);
+    block = left;
+  }
+  idle_.insert(*block);
+  return block;
+}
+
+Block* Pool::coalesce(Block* block) noexcept {
   if (notice_) {
     const std::uint64_t begin = block->address_ - base_;
-    source_.on_grant({begin, begin + need.asked});
+    source_.on_free({begin, begin + block->size_});
   }
+  return join_idle(block);
 }
 
 void Pool::release(Block* block, const Frontier& last_uses) noexcept {
-  REPRISE_CHECK(block != nullptr && block->is(State::live), "a block is released once");
+  REPRISE_CHECK(block->is(State::live), "a block is released once");
   --stats_.blocks;
   stats_.in_use -= block->size();
   stats_.padding -= block->padding_;
+  const bool settled = (last_uses.size() | block->frontier_.size() | block->guards_) == 0;
+  if (settled && !notice_) {
+    join_idle(block);
+  } else {
+    release_slowly(block, last_uses);
+  }
+}
+
+void Pool::release_slowly(Block* block, const Frontier& last_uses) noexcept {
   stats_.waiting += block->size_;
-  block->padding_ = 0;
   gather(block, last_uses);
+  // Plant 11 is caught by "a guarded range is not carved again".
   if (block->guards_ != 0 && !REPRISE_PLANT(11)) {
     block->state_ = State::pinned;
   } else {
@@ -227,7 +307,8 @@ Result<Guard> Pool::guard(Block* block, ByteRange range) noexcept {
   if (range.begin > range.end || range.end > block->size_) {
     return Error{Errc::out_of_range, 0, "the range reaches beyond its block"};
   }
-  if (REPRISE_PLANT(3)) {  // Caught by "a guarded range is not carved again".
+  // Plant 3 is caught by "a guarded range is not carved again".
+  if (REPRISE_PLANT(3)) {
     range.end = std::max(range.begin, range.end - std::min(range.end, page_size_));
   }
   if (range.empty()) {
@@ -250,50 +331,6 @@ void Pool::unguard(Block& block, ByteRange range) noexcept {
   if (--block.guards_ == 0 && block.is(State::pinned)) {
     settle(&block);
   }
-}
-
-// Cuts `block` to `size`. What remains on its right has the same state and is in no index yet.
-Block* Pool::split(Block* block, std::uint64_t size) noexcept {
-  Block* const rest = slab_.make();
-  rest->address_ = block->address_ + size;
-  rest->size_ = block->size_ - size;
-  rest->padding_ = 0;
-  rest->state_ = block->state_;
-  rest->left_ = block;
-  rest->right_ = block->right_;
-  (rest->right_ != nullptr ? rest->right_->left_ : last_) = rest;
-  block->right_ = rest;
-  block->size_ = size;
-  return rest;
-}
-
-// Joins `block` with its right neighbour, which is in no index.
-void Pool::absorb_right(Block* block) noexcept {
-  Block* const gone = block->right_;
-  block->size_ += gone->size_;
-  block->right_ = gone->right_;
-  (gone->right_ != nullptr ? gone->right_->left_ : last_) = block;
-  slab_.put(gone);
-}
-
-// Makes `block`, which is in no index, idle and joins it with idle neighbours.
-Block* Pool::coalesce(Block* block) noexcept {
-  if (notice_) {
-    const std::uint64_t begin = block->address_ - base_;
-    source_.on_free({begin, begin + block->size_});
-  }
-  block->state_ = State::idle;
-  if (Block* const right = block->right_; right != nullptr && right->is(State::idle)) {
-    idle_.remove(*right);
-    absorb_right(block);
-  }
-  if (Block* const left = block->left_; left != nullptr && left->is(State::idle)) {
-    idle_.remove(*left);
-    absorb_right(left);
-    block = left;
-  }
-  idle_.insert(*block);
-  return block;
 }
 
 }  // namespace reprise

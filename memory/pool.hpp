@@ -58,11 +58,12 @@ struct PoolRequest {
   Mapping mapping = Mapping::now;
 };
 
-/// A block and what its new owner's stream must wait for, on the device, before it touches it:
-/// empty in the usual case. A stream that is handed the block later waits for Block::earlier().
+/// A block, and whether the asking stream must wait on the device before it touches the bytes: for
+/// the points of Block::earlier() that are on other streams. Seldom so. Any stream that is handed
+/// the block later waits for all of Block::earlier() that is not its own.
 struct Grant {
   Block* block = nullptr;
-  Frontier wait;
+  bool waits = false;
 };
 
 /// Pages that were set aside to be mapped. Filled in by Pool::begin_growth().
@@ -175,17 +176,22 @@ private:
 
   // Serving, pool.cpp.
   bool plan(const PoolRequest& request, Need& need, Error& error) const noexcept;
+  Result<Grant> allocate_by_plan(const PoolRequest& request, FinishedQuery finished) noexcept;
   Result<Grant> allocate_slowly(const PoolRequest& request, const Need& need,
                                 FinishedQuery finished) noexcept;
   Result<Grant> fail(Error error) noexcept;
   Result<Grant> postpone(Error error) noexcept;
   Grant take_idle(Block* block, const Need& need) noexcept;
+  void cut(Block* block, std::uint64_t size) noexcept;
   template <class Finished>
   Grant take_waiting(Block* block, const Need& need, StreamIndex stream,
                      Finished&& finished) noexcept;
-  void hand_over(Block* block, const Need& need) noexcept;
+  void own(Block* block, std::uint64_t asked) noexcept;
+  void hand_over(Block* block, std::uint64_t asked) noexcept;
+  void release_slowly(Block* block, const Frontier& last_uses) noexcept;
   Block* split(Block* block, std::uint64_t size) noexcept;
   void absorb_right(Block* block) noexcept;
+  Block* join_idle(Block* block) noexcept;
   Block* coalesce(Block* block) noexcept;
   void unguard(Block& block, ByteRange range) noexcept;
 

@@ -65,7 +65,9 @@ Result<PageRun> Pool::set_aside(const Need& need) noexcept {
   const std::uint64_t bytes = std::max(spot.bytes, wanted);
   holes_.remove(*hole);
   if (hole->size_ > bytes) {
-    holes_.insert(*split(hole, bytes));
+    Block* const rest = split(hole, bytes);
+    rest->state_ = State::hole;
+    holes_.insert(*rest);
   }
   hole->state_ = State::mapping;
   set_aside_ += bytes;
@@ -148,9 +150,7 @@ std::uint64_t Pool::unmap_last(Block* block, std::uint64_t most) noexcept {
   const std::uint64_t bytes = count * page_size_;
   const std::uint64_t begin = base_ + run.first * page_size_;
   idle_.remove(*block);
-  if (block->end() > begin + bytes) {
-    idle_.insert(*split(block, begin + bytes - block->address_));
-  }
+  cut(block, begin + bytes - block->address_);
   if (begin > block->address_) {
     Block* const rest = split(block, begin - block->address_);
     idle_.insert(*block);

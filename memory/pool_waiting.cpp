@@ -52,6 +52,7 @@ void Pool::settle(Block* block) noexcept {
     return;
   }
   block->frontier_.prune([this](StreamPoint point) { return is_known_finished(point); });
+  // Plant 8 is caught by "pages that a device still uses are not unmapped".
   if (block->frontier_.empty() || REPRISE_PLANT(8)) {
     block->frontier_.clear();
     free_waiting(block);
@@ -104,6 +105,7 @@ void Pool::dequeue(Block* block) noexcept {
 // Splits a block that waits. The rest waits for the same, next to it in the queue.
 Block* Pool::split_waiting(Block* block, std::uint64_t size) noexcept {
   Block* const rest = split(block, size);
+  rest->state_ = State::waiting;
   const bool copied = rest->frontier_.copy_from(block->frontier_);
   REPRISE_CHECK(copied, "a block's frontier is held in place");
   enqueue_behind(rest, block);

@@ -3,11 +3,9 @@
 
 #include <reprise/memory/block.hpp>
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace reprise::detail {
@@ -25,9 +23,9 @@ struct Need {
 };
 
 /// Blocks by size: lists of classes, 2^column_bits to an octave, found through two levels of
-/// bitmaps. Constant time. A block of a class above the one that `size` falls into always fits;
-/// of its own class only the first few are tried, which serves the usual case, a size that comes
-/// back again and again.
+/// bitmaps. Constant time. A block of a class above the one that `size` falls into always fits; of
+/// its own class only the first is tried, which serves the usual case, a size that comes back again
+/// and again.
 ///
 /// Units     Sizes from 2^column_bits to below 2^rows bytes.
 template <unsigned column_bits>
@@ -35,58 +33,59 @@ class SizeIndex {
 public:
   static constexpr unsigned rows = 48;
   static constexpr unsigned columns = 1u << column_bits;
-  static constexpr int tries = 4;
 
   bool empty() const noexcept { return rows_in_use_ == 0; }
 
   void insert(Block& block) noexcept {
-    const Class at = class_of(block.size_);
-    Block*& head = heads_[at.row][at.column];
+    const unsigned at = class_of(block.size_);
+    Block* const head = heads_[at];
     block.before_ = nullptr;
     block.after_ = head;
+    heads_[at] = &block;
     if (head != nullptr) {
       head->before_ = &block;
+    } else {
+      columns_in_use_[row_of(at)] |= 1u << column_of(at);
+      rows_in_use_ |= std::uint64_t{1} << row_of(at);
     }
-    head = &block;
-    rows_in_use_ |= std::uint64_t{1} << at.row;
-    columns_in_use_[at.row] |= 1u << at.column;
   }
 
   void remove(Block& block) noexcept {
-    if (block.after_ != nullptr) {
-      block.after_->before_ = block.before_;
-    }
+    Block* const after = block.after_;
     if (block.before_ != nullptr) {
-      block.before_->after_ = block.after_;
-      return;
-    }
-    const Class at = class_of(block.size_);
-    heads_[at.row][at.column] = block.after_;
-    if (block.after_ == nullptr && (columns_in_use_[at.row] &= ~(1u << at.column)) == 0) {
-      rows_in_use_ &= ~(std::uint64_t{1} << at.row);
+      block.before_->after_ = after;
+      if (after != nullptr) after->before_ = block.before_;
+    } else {
+      remove_first(class_of(block.size_), after);
     }
   }
 
-  /// A block that fits, or null; may miss one whose class is that of the request.
-  Block* find(const Need& need) const noexcept {
-    const Class own = class_of(need.size);
-    Block* block = heads_[own.row][own.column];
-    for (int i = 0; i < tries && block != nullptr; ++i, block = block->after_) {
-      if (need.fits(block->address_, block->end())) {
-        return block;
-      }
+  /// Removes and answers a block of `size` bytes or more, or null; may miss one whose class is that
+  /// of the request.
+  Block* take(std::uint64_t size) noexcept {
+    unsigned at = class_of(size);
+    Block* block = heads_[at];
+    if (block == nullptr || block->size_ < size) {
+      if (!go_above(at, size)) return nullptr;
+      block = heads_[at];
     }
-    const std::uint64_t step = std::uint64_t{1} << (std::bit_width(need.padded) - 1 - column_bits);
-    return first_from(class_of(need.padded + step - 1));
+    remove_first(at, block->after_);
+    return block;
+  }
+
+  /// A block that fits, or null; may miss one as take() does.
+  Block* find(const Need& need) const noexcept {
+    Block* const block = heads_[class_of(need.size)];
+    if (block != nullptr && need.fits(block->address_, block->end())) return block;
+    unsigned at = class_of(need.padded);
+    return go_above(at, need.padded) ? heads_[at] : nullptr;
   }
 
   /// The same without a miss, by walking every class that may hold one.
   Block* find_any(const Need& need) const noexcept {
     Block* found = nullptr;
     for_each_from(need.size, [&](Block& block) {
-      if (!need.fits(block.address_, block.end())) {
-        return true;
-      }
+      if (!need.fits(block.address_, block.end())) return true;
       found = &block;
       return false;
     });
@@ -97,18 +96,17 @@ public:
   /// it answers false. `visit` may remove the block it is given and insert smaller ones.
   template <class Visit>
   void for_each_from(std::uint64_t size, Visit&& visit) const {
-    const Class start = class_of(size);
-    std::uint64_t in_use = rows_in_use_ & (~std::uint64_t{0} << start.row);
+    const unsigned start = class_of(size);
+    std::uint64_t in_use = rows_in_use_ & (~std::uint64_t{0} << row_of(start));
     for (; in_use != 0; in_use &= in_use - 1) {
-      const auto row = static_cast<unsigned>(std::countr_zero(in_use));
+      const auto row = lowest(in_use);
       std::uint32_t in_row = columns_in_use_[row];
-      in_row &= row == start.row ? ~0u << start.column : ~0u;
+      in_row &= row == row_of(start) ? ~0u << column_of(start) : ~0u;
       for (; in_row != 0; in_row &= in_row - 1) {
-        for (Block* block = heads_[row][std::countr_zero(in_row)]; block != nullptr;) {
+        const auto column = lowest(in_row);
+        for (Block* block = heads_[row << column_bits | column]; block != nullptr;) {
           Block* const next = block->after_;
-          if (!visit(*block)) {
-            return;
-          }
+          if (!visit(*block)) return;
           block = next;
         }
       }
@@ -116,34 +114,52 @@ public:
   }
 
 private:
-  struct Class {
-    unsigned row;
-    unsigned column;
-  };
-  static Class class_of(std::uint64_t size) noexcept {
-    const unsigned row = static_cast<unsigned>(std::bit_width(size)) - 1;
-    return {row, static_cast<unsigned>(size >> (row - column_bits)) & (columns - 1)};
+  // Bits of a number other than 0; the standard functions would test for it.
+  static unsigned lowest(std::uint64_t bits) noexcept {
+    return static_cast<unsigned>(__builtin_ctzll(bits));
   }
-  // The first block of the first class from `at` on that has any.
-  Block* first_from(Class at) const noexcept {
-    if (at.row >= rows) {
-      return nullptr;
-    }
-    std::uint32_t in_row = columns_in_use_[at.row] & (~0u << at.column);
+  static unsigned highest(std::uint64_t bits) noexcept {
+    return 63u ^ static_cast<unsigned>(__builtin_clzll(bits));
+  }
+
+  // Classes are numbered through all rows.
+  static unsigned class_of(std::uint64_t size) noexcept {
+    const unsigned row = highest(size);
+    return (row << column_bits) + static_cast<unsigned>(size >> (row - column_bits)) - columns;
+  }
+  static unsigned row_of(unsigned at) noexcept { return at >> column_bits; }
+  static unsigned column_of(unsigned at) noexcept { return at & (columns - 1); }
+
+  // Goes from the class of `size` to the first one that has blocks, all of which fit; false if there
+  // is none. Those of the class of `size` all fit if it begins with `size`.
+  bool go_above(unsigned& at, std::uint64_t size) const noexcept {
+    at += (size & ((std::uint64_t{1} << (row_of(at) - column_bits)) - 1)) != 0;
+    unsigned row = row_of(at);
+    std::uint32_t in_row = columns_in_use_[row] & (~0u << column_of(at));
     if (in_row == 0) {
-      const std::uint64_t above = rows_in_use_ & (~std::uint64_t{1} << at.row);
-      if (above == 0) {
-        return nullptr;
-      }
-      at.row = static_cast<unsigned>(std::countr_zero(above));
-      in_row = columns_in_use_[at.row];
+      const std::uint64_t above = rows_in_use_ & (~std::uint64_t{1} << row);
+      if (above == 0) return false;
+      row = lowest(above);
+      in_row = columns_in_use_[row];
     }
-    return heads_[at.row][std::countr_zero(in_row)];
+    at = row << column_bits | lowest(in_row);
+    return true;
+  }
+
+  // Removes the first block of a class, which `after` follows.
+  void remove_first(unsigned at, Block* after) noexcept {
+    heads_[at] = after;
+    if (after != nullptr) {
+      after->before_ = nullptr;
+    } else if ((columns_in_use_[row_of(at)] &= ~(1u << column_of(at))) == 0) {
+      rows_in_use_ &= ~(std::uint64_t{1} << row_of(at));
+    }
   }
 
   std::uint64_t rows_in_use_ = 0;
-  std::uint32_t columns_in_use_[rows] = {};
-  Block* heads_[rows][columns] = {};
+  std::uint32_t columns_in_use_[rows + 1] =
+      {};  // One row more, for what lies above the last class.
+  Block* heads_[rows * columns] = {};
 };
 
 /// Where block records come from. Chunks are kept until the slab goes.
@@ -154,10 +170,14 @@ public:
     return count <= spare_count_ || grow(count);
   }
 
+  /// True when one record is at hand.
+  bool ready() const noexcept { return spare_ != nullptr; }
+
+  /// A record whose links are to be set.
   Block* make() noexcept {
     REPRISE_CHECK(spare_ != nullptr, "block records are reserved before they are made");
     Block* const made = spare_;
-    spare_ = std::exchange(made->right_, nullptr);
+    spare_ = made->right_;
     --spare_count_;
     return made;
   }
