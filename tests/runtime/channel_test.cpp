@@ -287,6 +287,31 @@ TEST_CASE("a producer between its ticket and its command shows as unpublished",
   CHECK_FALSE(channel.has_unpublished());
 }
 
+TEST_CASE("nothing overtakes a producer that is between its ticket and its command",
+          "[runtime][channel][D1]") {
+  // Its move constructor runs there, and sends what a faster thread could have sent.
+  struct Overtaken {
+    Overtaken(Channel& c, Log& l, std::deque<Late<Note>>& n) noexcept
+        : channel(&c), log(&l), late(&n) {}
+    Overtaken(Overtaken&& from) noexcept : channel(from.channel), log(from.log), late(from.late) {
+      for (int i = 1; i <= 4; ++i) channel->submit(Note(*log, i), late->emplace_back(), true);
+      channel->drain_control([](ControlNode&) {});
+      if (channel->front() != nullptr || serve_one(*channel)) log->served.push_back(-1);
+    }
+    void operator()(void*) noexcept { log->served.push_back(0); }
+    Channel* channel;
+    Log* log;
+    std::deque<Late<Note>>* late;
+  };
+  Wakes wakes;
+  Channel channel({.capacity = 2}, wakes);
+  Log log;
+  std::deque<Late<Note>> late;
+  channel.try_submit(Overtaken(channel, log, late), true);
+  serve_all(channel);
+  CHECK(log.served == std::vector<int>{0, 1, 2, 3, 4});
+}
+
 TEST_CASE("each kind of arrival wakes a parked consumer once and no other arrival does",
           "[runtime][channel][D3][I11]") {
   Wakes wakes;
