@@ -377,9 +377,11 @@ def check_format(root, program):
     files = [str(root / path) for path in repository_files(root) if is_cpp(path)]
     run = subprocess.run([program, "--dry-run", "-Werror", *files], capture_output=True, text=True,
                          check=False)
-    for line in run.stderr.splitlines():
-        if re.search(r":\d+: (error|warning): ", line):
-            print(line.replace(f"{root}/", ""))
+    places = {}
+    for path, line in re.findall(r"^(.+?):(\d+):\d+: (?:error|warning): ", run.stderr, re.M):
+        places.setdefault(path.replace(f"{root}/", ""), []).append(int(line))
+    for path, lines in places.items():
+        print(f"{path}:{lines[0]}: not formatted ({len(lines)} places)")
     print(f"format: {len(files)} files; mend with clang-format -i FILE")
     return run.returncode
 
