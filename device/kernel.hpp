@@ -4,6 +4,7 @@
 #include <reprise/memory/access.hpp>
 #include <reprise/memory/error.hpp>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <concepts>
@@ -13,7 +14,6 @@
 #include <limits>
 #include <memory>
 #include <new>
-#include <ranges>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -55,6 +55,26 @@ struct Grid {
 Grid grid_for(std::uint64_t items, std::uint32_t per_block = 256,
               SourceLocation where = SourceLocation::current());
 
+/// Indices from `first` up to `last`, for a range-based for.
+struct IndexRange {
+  std::size_t first = 0;
+  std::size_t last = 0;
+
+  struct Iterator {
+    std::size_t at;
+    constexpr std::size_t operator*() const noexcept { return at; }
+    constexpr Iterator& operator++() noexcept {
+      ++at;
+      return *this;
+    }
+    friend constexpr bool operator==(Iterator, Iterator) noexcept = default;
+  };
+  constexpr Iterator begin() const noexcept { return {first}; }
+  constexpr Iterator end() const noexcept { return {last}; }
+  constexpr std::size_t size() const noexcept { return last - first; }
+  constexpr bool empty() const noexcept { return first == last; }
+};
+
 /// One block of a running launch, as a CPU body sees it.
 struct Block3 {
   Dim3 index;    ///< Of this block in the grid.
@@ -66,11 +86,10 @@ struct Block3 {
     return index.x + std::uint64_t{count.x} * (index.y + std::uint64_t{count.y} * index.z);
   }
   /// The part of [0, n) that belongs to this block when each thread takes one item, in order.
-  constexpr auto range(std::size_t n) const noexcept {
+  constexpr IndexRange range(std::size_t n) const noexcept {
     const std::uint64_t per_block = threads.count();
     const std::uint64_t begin = std::min<std::uint64_t>(linear() * per_block, n);
-    const std::uint64_t end = std::min<std::uint64_t>(begin + per_block, n);
-    return std::views::iota(static_cast<std::size_t>(begin), static_cast<std::size_t>(end));
+    return {begin, std::min<std::uint64_t>(begin + per_block, n)};
   }
 };
 
@@ -231,7 +250,7 @@ struct CpuThunk {
   template <std::size_t... I>
   static void call(const F& f, [[maybe_unused]] const std::byte* arguments, const Block3& block,
                    std::index_sequence<I...>) {
-    constexpr auto layout = argument_layout<A...>();
+    [[maybe_unused]] constexpr auto layout = argument_layout<A...>();
     f(block, load_argument<A>(arguments + layout[I])...);
   }
 };

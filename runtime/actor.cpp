@@ -111,10 +111,7 @@ Rest Actor::rest() noexcept {
     return Rest::again();
   }
   if (core_.channel().is_closed()) {
-    if (core_.is_giving_up()) {
-      give_up();
-      return Rest::done();
-    }
+    if (core_.is_giving_up()) return Rest::done();
     if (!may_stop()) return Rest::sleep_until(core_.host().now_ns() + short_rest_ns);
   }
   switch (core_.channel().try_park()) {
@@ -156,14 +153,13 @@ void Actor::arm(bool first) noexcept {
 /// Everything ticketed was taken and is finished and judged; try_park() checks the tickets again.
 bool Actor::may_stop() noexcept {
   retire();
-  if (core_.channel().has_unpublished() || stage_first_ != nullptr) return true;
-  return journal_.empty() && lowering_ == 0;
+  if (core_.channel().has_unpublished()) return true;  // try_park() will say busy.
+  return stage_first_ == nullptr && journal_.empty() && lowering_ == 0;
 }
 
-/// The deadline of a shutdown has passed: whoever still waits is told, the rest is left behind.
-void Actor::give_up() noexcept {
+void Actor::answer_left_behind() noexcept {
   const auto failure =
-      make_failure(Errc::timed_out, "shutdown", {}, "the device still runs this command");
+      make_failure(Errc::timed_out, "shutdown", {}, "the device did not come to this command");
   for (Operation* at = journal_.oldest(); at != nullptr; at = at->newer) at->finish(failure);
   while (stage_first_ != nullptr) {
     Operation& operation = *stage_first_;

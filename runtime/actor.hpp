@@ -99,6 +99,9 @@ public:
     armed_ = false;
     retire();
   }
+  /// The device thread has ended without being done, and the backend starts nothing any more:
+  /// whoever still waits is told. Called by the thread that closes the device.
+  void answer_left_behind() noexcept;
   /// Whether the calling thread is inside step() or rest() of this device's actor.
   static bool is_stepping(const DeviceCore& core) noexcept;
   DeviceCore& core() noexcept { return core_; }
@@ -122,7 +125,6 @@ private:
   // Their end.
   bool retire() noexcept;
   void release(Operation& operation) noexcept;
-  void give_up() noexcept;
   // Rest.
   void kick(StreamIndex except) noexcept;
   bool idle_kick() noexcept;

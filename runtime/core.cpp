@@ -15,6 +15,9 @@ namespace reprise::detail {
 
 namespace {
 
+// How much longer than its deadline a shutdown waits for a device thread that only has to notice.
+constexpr std::uint64_t grace_ns = 1'000'000'000;
+
 /// A hold of this device: with the node that brings it back to the device thread.
 struct DeviceHold final : Hold, ControlNode {
   DeviceHold(std::shared_ptr<HoldOwner> owner, std::uint64_t bytes) noexcept
@@ -28,6 +31,13 @@ struct DeviceHold final : Hold, ControlNode {
 };
 
 }  // namespace
+
+void leave_behind(std::shared_ptr<const void> object) {
+  static std::mutex mutex;  // guards objects
+  static auto* const objects = new std::vector<std::shared_ptr<const void>>;
+  const std::lock_guard lock(mutex);
+  objects->push_back(std::move(object));
+}
 
 // ---- RuntimeShared -----------------------------------------------------------------------------
 
@@ -283,20 +293,23 @@ Result<void> DeviceCore::close(bool abort, std::uint64_t deadline_ns, std::strin
   channel_.close();
   thread_->wake();
   bool ended = thread_->join(deadline_ns);
+  bool device_thread_ended = ended;
   if (!ended) {
     REPRISE_MARK("shutdown_timed_out");
     giving_up_.store(true, std::memory_order_release);
     thread_->wake();
-    // The device thread never blocks on the device, so it does end now.
-    (void)thread_->join(~std::uint64_t{0});
+    // The device thread never blocks on the device, so it does end now, unless it runs kernels
+    // itself and one of them is what does not return.
+    device_thread_ended = thread_->join(host().now_ns() + grace_ns);
   }
   if (!backend_->stop(deadline_ns, stuck_)) ended = false;
   if (!helper_loop_.close(deadline_ns)) ended = false;
   if (!ended) {
+    if (device_thread_ended) actor_->answer_left_behind();
     leaked_ = true;
     stuck = stuck_;
     // What a stuck thread may still use must never go.
-    (void)new std::shared_ptr<DeviceCore>(shared_from_this());
+    leave_behind(shared_from_this());
     return Errc::timed_out;
   }
   handle_.store(nullptr, std::memory_order_release);

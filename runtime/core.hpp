@@ -69,6 +69,9 @@ private:
   std::vector<FailurePtr> kept_;
 };
 
+/// Keeps what a stuck thread may still use until the process ends.
+void leave_behind(std::shared_ptr<const void> object);
+
 /// Counters of one device, readable from any thread; each is exact, together they are a snapshot.
 struct DeviceCounters {
   std::atomic<std::uint64_t> submitted{0};

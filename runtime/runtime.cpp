@@ -207,7 +207,7 @@ Runtime::~Runtime() {
   state_->devices.clear();
   if (!state_->shared->close(limit)) {
     // A handler does not return: its thread may use the runtime for ever.
-    (void)new std::shared_ptr<detail::RuntimeShared>(state_->shared);
+    detail::leave_behind(state_->shared);
   }
 }
 

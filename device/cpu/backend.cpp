@@ -59,6 +59,7 @@ public:
     // On a cooperative host a helper is this very thread, which is not inside.
     const bool left = host_.is_cooperative() || gate_.close(deadline_ns);
     if (ended && left) return true;
+    engine_.give_up();
     try {
       for (CpuStream& stream : engine_.streams()) {
         stuck = stream.running.name();

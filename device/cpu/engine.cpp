@@ -6,6 +6,7 @@
 #include <reprise/device/cpu/program.hpp>
 
 #include <exception>
+#include <thread>
 #include <utility>
 
 namespace reprise::detail {
@@ -40,6 +41,7 @@ Engine::Left Engine::run(CpuStream& stream, std::uint32_t works, HelpUntil* unti
     }
     // Somebody else should see to what was released, since this thread goes on here.
     crew_.publish(std::exchange(released, 0), true);
+    if (!begin(stream, *work)) return Left::gone;
     if (!execute(stream, *work)) {
       stream.held = work;
       notice_->failed(*work);  // The stream is the device thread's from here on.
@@ -93,9 +95,25 @@ std::uint32_t Engine::pass(CpuStream& stream) noexcept {
   return ready;
 }
 
-bool Engine::execute(CpuStream& stream, Work& work) noexcept {
+// One of the two sees the other: begin() notes the command and then looks at the flag, give_up()
+// sets the flag and then looks at the commands. False: given up.
+bool Engine::begin(CpuStream& stream, const Work& work) noexcept {
   if (work.skip) return true;
   stream.running.begin(work);
+  if (!given_up_.load(std::memory_order_seq_cst)) [[likely]] return true;
+  stream.running.end();
+  return false;
+}
+
+void Engine::give_up() noexcept {
+  given_up_.store(true, std::memory_order_seq_cst);
+  for (CpuStream& stream : streams()) {
+    while (stream.running.is_brief()) std::this_thread::yield();
+  }
+}
+
+bool Engine::execute(CpuStream& stream, Work& work) noexcept {
+  if (work.skip) return true;
   try {
     dispatch(stream, work);
   } catch (...) {

@@ -6,6 +6,7 @@
 #include <reprise/device/cpu/split.hpp>
 #include <reprise/device/cpu/stream.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -44,14 +45,19 @@ public:
   void hand_over(CpuStream& stream, bool wake) noexcept;
   /// Lets a held stream go on behind the failed command.
   void resume(CpuStream& stream) noexcept;
+  /// Some thread does not come back: starts no command any more. When this returns, none but user
+  /// code runs, so that nothing writes host memory whose owner is told that it never will.
+  void give_up() noexcept;
 
 private:
   bool suspend(CpuStream& stream, const Work& work) noexcept;
+  bool begin(CpuStream& stream, const Work& work) noexcept;
   bool execute(CpuStream& stream, Work& work) noexcept;
   void dispatch(CpuStream& stream, Work& work);
   std::uint32_t pass(CpuStream& stream) noexcept;
 
   Notice* notice_ = nullptr;
+  std::atomic<bool> given_up_{false};
   Crew crew_;
   Splitter splitter_;
   std::uint32_t count_;

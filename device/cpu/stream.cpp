@@ -5,6 +5,18 @@
 
 namespace reprise::detail {
 
+bool RunningCommand::is_brief() {
+  std::lock_guard lock(mutex_);
+  std::uintptr_t seen = word_.load(std::memory_order_seq_cst);
+  if (seen == 0 || !word_.compare_exchange_strong(seen, seen | read, std::memory_order_acq_rel)) {
+    return false;
+  }
+  const auto& command = reinterpret_cast<const Work*>(seen & ~read)->command;
+  return !std::holds_alternative<command::Launch>(command) &&
+         !std::holds_alternative<command::RunGraph>(command) &&
+         !std::holds_alternative<command::HostCall>(command);
+}
+
 std::string RunningCommand::name() {
   std::lock_guard lock(mutex_);
   std::uintptr_t seen = word_.load(std::memory_order_acquire);

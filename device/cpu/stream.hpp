@@ -26,13 +26,16 @@ class RunningCommand {
 public:
   void begin(const Work& work) noexcept {
     at.store(nullptr, std::memory_order_relaxed);
-    word_.store(reinterpret_cast<std::uintptr_t>(&work), std::memory_order_release);
+    // Sequentially consistent: Engine::begin() looks at another word next.
+    word_.store(reinterpret_cast<std::uintptr_t>(&work), std::memory_order_seq_cst);
   }
   void end() noexcept {
     if ((word_.exchange(0, std::memory_order_acq_rel) & read) != 0) std::lock_guard wait(mutex_);
   }
   /// The name of what runs, empty if nothing does.
   std::string name();
+  /// Whether a command without user code runs: it will not take long.
+  bool is_brief();
 
   /// The node of a program that runs; a hint for name(), which reads it relaxed.
   std::atomic<const void*> at{nullptr};
