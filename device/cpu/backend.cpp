@@ -44,6 +44,9 @@ public:
     properties_.streams = options.streams;
     properties_.workers = options.workers;
     properties_.asynchronous = options.workers != 0;
+    // A block is a call of the body, however many items it covers.
+    properties_.limits.max_threads = {0x7fffffff, 0x7fffffff, 0x7fffffff};
+    properties_.limits.max_threads_per_block = 0x7fffffff;
   }
 
   const DeviceProperties& properties() const noexcept override { return properties_; }
