@@ -34,7 +34,7 @@ function(write_test_list)
     if(NOT marks)
       set(marks unit)
     endif()
-    string(REPLACE "," "\\," pattern "${title}")
+    string(REGEX REPLACE "([],[])" "\\\\\\1" pattern "${title}")
     string(APPEND script
       "add_test([==[${title}]==] [==[${executable}]==] [==[${pattern}]==]"
       " -w NoAssertions)\n"

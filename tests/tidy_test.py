@@ -103,6 +103,7 @@ class TidyTest(unittest.TestCase):
             return {"tests/a.cpp": SPDX + f'TEST_CASE("{title}", "[memory]") {{}}\n'}
         self.assert_one(case("a; b"), "ctest would run nothing")
         self.assert_one(case("a[0]"), "ctest would run nothing")
+        self.assert_none({**case("a [I17] [B2]"), "docs/PROMISES.md": "- **I17** a\n- **B2** b\n"})
         self.assert_none(case("it's a (b), and <c>"))
         twice = SPDX + 'TEST_CASE("a", "[b]") {}\n' * 2
         self.assert_one({"tests/a.cpp": twice}, "tests/a.cpp:3: the title stands at tests/a.cpp:2")
