@@ -473,14 +473,17 @@ bool Actor::retire() noexcept {
       lane.first = operation.behind;
       if (lane.first == nullptr) lane.last = nullptr;
       --in_flight_;
-      journal_.remove(operation);
-      release(operation);
+      operation.passed = true;
+      if (!journal_.has_marks()) {
+        journal_.remove(operation);
+        release(operation);
+      }
       any = true;
     }
     if (lane.first == nullptr) busy_ &= ~(std::uint64_t{1} << i);
   }
-  // Marks that waited for older commands are final once none is left before them.
-  while (!journal_.empty() && !journal_.oldest()->enqueued) {
+  // Marks, and what finished behind them, are final once nothing unfinished is left before them.
+  while (!journal_.empty() && (!journal_.oldest()->enqueued || journal_.oldest()->passed)) {
     Operation& operation = *journal_.oldest();
     journal_.remove(operation);
     release(operation);

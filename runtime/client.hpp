@@ -308,7 +308,34 @@ struct ClientAccess {
 
 }  // namespace detail
 
+namespace detail {
+
+/// async_launch with a completion token behind the arguments; defined in async.hpp.
+template <class... A, class Arguments>
+auto launch_with_token(const Client& client, const Kernel<void(A...)>& kernel, const Grid& grid,
+                       Arguments&& arguments);
+
+}  // namespace detail
+
 // ---- Future forms ------------------------------------------------------------------------------
+
+template <class... A, class... X>
+auto Client::async_launch(const Kernel<void(A...)>& kernel, const Grid& grid,
+                          X&&... arguments) const {
+  if constexpr (sizeof...(X) == sizeof...(A)) {
+    return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
+      detail::post_accepted(reply, "launch", [&] {
+        detail::LaunchArguments<A...> bound(arguments...);
+        return detail::make_launch(*this, kernel.definition(), grid, bound.view());
+      });
+    });
+  } else {
+    static_assert(sizeof...(X) == sizeof...(A) + 1,
+                  "async_launch takes the kernel's arguments and perhaps a completion token");
+    return detail::launch_with_token<A...>(*this, kernel, grid,
+                                           std::forward_as_tuple(std::forward<X>(arguments)...));
+  }
+}
 
 inline Future<void> Client::async_copy(const Buffer& to, const Buffer& from) const {
   return detail::future_of<void>(*this, [&](Reply* reply) noexcept {

@@ -92,4 +92,10 @@ private:
 
 std::ostream& operator<<(std::ostream& out, const Graph& graph);
 
+namespace detail {
+/// Submit a replay; `reply` answers when it is accepted, or when it has finished.
+void start_replay(const Graph& graph, Reply* reply) noexcept;
+void start_run(const Graph& graph, Reply* reply) noexcept;
+}  // namespace detail
+
 }  // namespace reprise

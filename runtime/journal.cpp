@@ -19,9 +19,11 @@ void Journal::append(Operation& operation) noexcept {
   operation.newer = nullptr;
   (newest_ ? newest_->newer : oldest_) = &operation;
   newest_ = &operation;
+  if (!operation.enqueued) ++marks_;
 }
 
 void Journal::remove(Operation& operation) noexcept {
+  if (!operation.enqueued) --marks_;
   (operation.older ? operation.older->newer : oldest_) = operation.newer;
   (operation.newer ? operation.newer->older : newest_) = operation.older;
   operation.older = operation.newer = nullptr;

@@ -18,11 +18,17 @@ namespace reprise::detail {
 /// have started, since it waits for what it reads) and marks its own; the others have their effect
 /// as before. So the marks are exactly what a slow, sequential device would have left.
 ///
+/// A command that was refused or skipped when its turn came stays too, as a mark, while older ones
+/// are unfinished: undoing those must undo it. And what finishes behind a mark stays until the mark
+/// goes, since undoing the mark would undo it: commands wait for each other where their bytes
+/// conflict, but not for marks.
+///
 /// Threads   The device thread's.
 class Journal {
 public:
   bool empty() const noexcept { return newest_ == nullptr; }
   Operation* oldest() const noexcept { return oldest_; }
+  bool has_marks() const noexcept { return marks_ != 0; }
 
   /// Adds the newest command.
   void append(Operation& operation) noexcept;
@@ -61,6 +67,7 @@ private:
 
   Operation* oldest_ = nullptr;
   Operation* newest_ = nullptr;
+  std::uint64_t marks_ = 0;
 };
 
 }  // namespace reprise::detail

@@ -149,6 +149,7 @@ public:
   };
   Effect effect = Effect::none;
   bool enqueued = false;
+  bool passed = false;  ///< Its stream is past it; it stays for the marks of older ones.
   Operation* older = nullptr;
   Operation* newer = nullptr;
   Operation* behind = nullptr;         ///< Next on the same backend stream.
