@@ -8,6 +8,9 @@ namespace reprise::detail {
 Job JobLoop::parked_mark;
 Job JobLoop::closed_mark;
 
+namespace {
+
+/// Turns a stack of jobs, newest first, into a queue.
 Job* oldest_first(Job* newest) noexcept {
   Job* oldest = nullptr;
   while (newest != nullptr) {
@@ -16,8 +19,6 @@ Job* oldest_first(Job* newest) noexcept {
   }
   return oldest;
 }
-
-namespace {
 
 void destroy_all(Job* job) noexcept {
   while (job != nullptr) {

@@ -22,9 +22,6 @@ struct Job {
   void (*destroy)(Job& job) noexcept = nullptr;  ///< Instead of run: the loop was closed.
 };
 
-/// Turns a stack of jobs, newest first, into a queue.
-Job* oldest_first(Job* newest) noexcept;
-
 /// Told what a job threw, on the thread of its loop.
 struct ExceptionHook {
   void (*call)(void* self, std::exception_ptr thrown) noexcept = nullptr;

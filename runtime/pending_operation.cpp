@@ -2,10 +2,25 @@
 #include <reprise/runtime/pending_operation.hpp>
 
 #include <thread>
+#include <utility>
 
 namespace reprise::detail {
 
-Job PortQueue::busy_mark;
+FinishedLink PortQueue::busy_mark;
+
+namespace {
+
+/// Turns a stack, newest first, into a queue.
+FinishedLink* oldest_first(FinishedLink* newest) noexcept {
+  FinishedLink* oldest = nullptr;
+  while (newest != nullptr) {
+    FinishedLink* const older = std::exchange(newest->next, oldest);
+    oldest = std::exchange(newest, older);
+  }
+  return oldest;
+}
+
+}  // namespace
 
 // ---- the device's side -----------------------------------------------------------------------
 
@@ -33,7 +48,7 @@ void DeviceCell::finish(const FailurePtr& failure) noexcept {
   if (queue == nullptr) {
     operation->send_to_loop();
   } else if (entered) {
-    queue->push(*operation);
+    queue->push(link_);
     queue->leave();
   }
   // Not entered: shut_down() will find the pointer taken and destroy both.
@@ -45,9 +60,10 @@ void DeviceCell::orphaned() noexcept {
     return;
   }
   // The result may be the user's to destroy.
-  run = [](Job& job) { static_cast<DeviceCell&>(job).dispose(); };
-  destroy = [](Job& job) noexcept { static_cast<DeviceCell&>(job).dispose(); };
-  courier_.post(*this);
+  disposal_.cell = this;
+  disposal_.run = [](Job& job) { static_cast<Disposal&>(job).cell->dispose(); };
+  disposal_.destroy = [](Job& job) noexcept { static_cast<Disposal&>(job).cell->dispose(); };
+  courier_.post(disposal_);
 }
 
 // ---- the handler's side ----------------------------------------------------------------------
@@ -56,6 +72,8 @@ bool PendingOperation::join(DeviceCell& cell, PortQueue* queue, JobLoop* loop) n
   cell_ = &cell;
   queue_ = queue;
   loop_ = loop;
+  link_.operation = this;
+  cell.link_.operation = this;
   cell.queue_ = queue;
   // Relaxed: the device gets the cell through the channel.
   cell.operation_.store(this, std::memory_order_relaxed);
@@ -85,7 +103,7 @@ void PendingOperation::cancel(bool waiting_too) noexcept {
     cell_ = nullptr;
     // The handler may run, and this be gone, before either returns.
     if (queue != nullptr) {
-      queue->push(*this);
+      queue->push(link_);
     } else {
       send_to_loop();
     }
@@ -140,12 +158,12 @@ void PortQueue::leave() noexcept {
   entered_.fetch_sub(1, std::memory_order_release);  // with the loads in shut_down()
 }
 
-void PortQueue::push(PendingOperation& operation) noexcept {
-  Job* newest = finished_.load(std::memory_order_relaxed);
+void PortQueue::push(FinishedLink& finished) noexcept {
+  FinishedLink* newest = finished_.load(std::memory_order_relaxed);
   do {
-    operation.next = newest == &busy_mark ? nullptr : newest;
+    finished.next = newest == &busy_mark ? nullptr : newest;
     // Release: hands the operation to pump(). Acquire: takes the pump over from the one before.
-  } while (!finished_.compare_exchange_weak(newest, &operation, std::memory_order_acq_rel,
+  } while (!finished_.compare_exchange_weak(newest, &finished, std::memory_order_acq_rel,
                                             std::memory_order_relaxed));
   if (newest == nullptr) post()(*this);
 }
@@ -155,12 +173,12 @@ PendingOperation& PortQueue::pump() noexcept {
     // Acquire: pairs with push().
     ready_ = oldest_first(finished_.exchange(&busy_mark, std::memory_order_acquire));
   }
-  auto& operation = static_cast<PendingOperation&>(*ready_);
-  ready_ = operation.next;
+  PendingOperation& operation = *ready_->operation;
+  ready_ = ready_->next;
   remove(operation);
   bool more = ready_ != nullptr;
   if (!more) {
-    Job* seen = &busy_mark;
+    FinishedLink* seen = &busy_mark;
     // Release: gives the pump, and with it ready_ and pump_room_, to the next push().
     more = !finished_.compare_exchange_strong(seen, nullptr, std::memory_order_acq_rel,
                                               std::memory_order_relaxed);

@@ -26,10 +26,17 @@ namespace reprise::detail {
 class PendingOperation;
 class PortQueue;
 
+/// How a finished operation stands in its queue: by its answered cell, which the device has at hand
+/// and the handler's side will read, or by itself if it was cancelled.
+struct FinishedLink {
+  FinishedLink* next = nullptr;
+  PendingOperation* operation = nullptr;
+};
+
 /// The device's end. The derived class is the Reply and has the result.
 ///
 /// Lifetime  Until the device has answered and, if the handler side has it then, that is done too.
-class DeviceCell : public Job {
+class DeviceCell {
 public:
   const FailurePtr& failure() const noexcept { return failure_; }
   /// Destroys the cell and gives its block back.
@@ -53,12 +60,19 @@ private:
 
   void orphaned() noexcept;
 
+  struct Disposal : Job {
+    DeviceCell* cell = nullptr;
+  };
+
+  // With the virtual table's pointer, what the device writes is one line.
+  FinishedLink link_;
   std::atomic<PendingOperation*> operation_{nullptr};
   std::atomic<Phase> phase_{Phase::queued};
+  FailurePtr failure_;
   PortQueue* queue_ = nullptr;
   BlockCache& blocks_;
   JobLoop& courier_;
-  FailurePtr failure_;
+  Disposal disposal_;
 };
 
 /// The handler's side. As a job, run() hands the handler to its executor and destroy() destroys it
@@ -95,6 +109,7 @@ private:
   }
 
   AsyncContext context_;
+  FinishedLink link_;
   DeviceCell* cell_ = nullptr;
   PortQueue* queue_ = nullptr;
   JobLoop* loop_ = nullptr;
@@ -134,7 +149,7 @@ public:
   bool enter() noexcept;
   void leave() noexcept;
   /// A finished operation, its pointer taken. Only while entered.
-  void push(PendingOperation& operation) noexcept;
+  void push(FinishedLink& finished) noexcept;
   /// Takes one finished operation and sees to it that another pump follows if there are more, so
   /// that handlers run at once where the context has several threads, and one that throws holds up
   /// nobody.
@@ -146,14 +161,14 @@ public:
   void drop_reference() noexcept;
 
   /// Room for the one pump that is out.
-  static constexpr std::size_t pump_bytes = 128;
+  static constexpr std::size_t pump_bytes = 48;
   void* pump_room() noexcept { return pump_room_; }
 
 private:
   ~PortQueue() = default;
 
   static constexpr std::uint32_t closed_bit = 1u << 31;
-  static Job busy_mark;
+  static FinishedLink busy_mark;
 
   PendingOperation* take_pending() noexcept;
   void remove(PendingOperation& operation) noexcept;
@@ -161,15 +176,16 @@ private:
   void* const context_;
   std::atomic<Post> post_{nullptr};
   std::atomic<std::uint32_t> references_{1};
-  std::atomic<std::uint32_t> entered_{0};  // how many, and closed_bit
-  std::atomic<Job*> finished_{nullptr};
-  Job* ready_ = nullptr;  // oldest first; of whoever runs the pump
 
-  std::mutex mutex_;  // guards the list of pending operations and shut_
+  // Lines of their own: of the device's threads, of what goes to the context, of its threads.
+  alignas(64) std::atomic<std::uint32_t> entered_{0};  // how many, and closed_bit
+  alignas(64) std::atomic<FinishedLink*> finished_{nullptr};
+  FinishedLink* ready_ = nullptr;  // oldest first; of whoever runs the pump
+  alignas(std::max_align_t) std::byte pump_room_[pump_bytes];
+
+  alignas(64) std::mutex mutex_;  // guards the list of pending operations and shut_
   PendingOperation* pending_ = nullptr;
   bool shut_ = false;
-
-  alignas(std::max_align_t) std::byte pump_room_[pump_bytes];
 };
 
 }  // namespace reprise::detail
