@@ -20,12 +20,6 @@ void Actor::bind(Operation& operation, std::span<const HoldRef> holds) {
   if (!failure) return done(operation);
   core_.counters().refused.fetch_add(1, std::memory_order_relaxed);
   core_.shared().report(failure, false);
-  for (const HoldRef& hold : holds) {
-    hold->device.state = Hold::Device::State::failed;
-    hold->device.failure = failure;
-    hold->device.taint = TaintMap(hold->size());
-    hold->device.taint.claim_all(failure);
-  }
   if (Window* const window = window_of(operation)) window->capture.fail(failure);
   answer(operation, failure);
 }
@@ -52,7 +46,6 @@ bool Actor::bind(const Operation& operation, Hold& hold, FailurePtr& failure) {
       device.uses.note_read({0, hold.size()}, {point, nullptr});
     }
   }
-  device.taint = TaintMap(hold.size());
   device.state = Hold::Device::State::bound;
   if (Window* const window = window_of(operation)) window->created(hold);
   return true;

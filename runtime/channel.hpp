@@ -190,24 +190,34 @@ public:
   /// taken off the channel first and not touched after `run`, which may end its life.
   template <class Run>
   bool consume(Run&& run) noexcept {
+    return consume_if([](const Item&) noexcept { return true; }, std::forward<Run>(run));
+  }
+
+  /// The same, but only if `may(const Item&)` agrees; else the command stays where it is, as if
+  /// front() had been asked, and this answers false.
+  template <class May, class Run>
+  bool consume_if(May&& may, Run&& run) noexcept {
     const std::uint64_t position = head_;
     Slot& slot = slot_at(position);
     // Acquire: the partner is the store in publish().
     if (slot.sequence.load(std::memory_order_acquire) == (position | filled)) [[likely]] {
+      const Item item{slot.ops, slot.payload, TicketPosition::ticket(position)};
+      if (!may(item)) return false;
       head_ = position + TicketPosition::step;
-      const ItemOps* const ops = slot.ops;
-      run(Item{ops, slot.payload, TicketPosition::ticket(position)});
-      if (ops->destroy != nullptr) ops->destroy(slot.payload);
+      run(item);
+      if (item.ops->destroy != nullptr) item.ops->destroy(slot.payload);
       release(slot, position);
       return true;
     }
     LateNode* const node = find_late();
     if (node == nullptr) return false;
+    const Item item{node->ops, node->payload, TicketPosition::ticket(position)};
+    if (!may(item)) return false;
     REPRISE_MARK("channel_late_served");
     head_ = position + TicketPosition::step;
     late_.remove(*node);
     release(slot, position);
-    run(Item{node->ops, node->payload, TicketPosition::ticket(position)});
+    run(item);
     return true;
   }
 
@@ -269,6 +279,7 @@ public:
 
 private:
   static constexpr std::uint64_t filled = 1;  // of a slot's sequence
+  static constexpr std::uint64_t ahead = 8;   // tickets, of expect_write()
 
   /// `sequence` is the position whose command the slot waits for, with `filled` once it is there.
   struct alignas(128) Slot {
@@ -296,6 +307,7 @@ private:
 
   template <class C>
   void publish(Slot& slot, C&& command, typename Word::State taken) noexcept {
+    expect_write<sizeof(C)>(slot_at(taken.bits + ahead * TicketPosition::step));
     slot.ops = &detail::item_ops<C>();
     ::new (static_cast<void*>(slot.payload)) C(std::move(command));
     // Release: the partners are the loads in front() and consume().
@@ -353,6 +365,19 @@ private:
       answer_closed(*found);
       found = next;
     }
+  }
+
+  /// Asks for a slot's lines while there is still time: the consumer has them, and what the next
+  /// ticket waits for is mostly that its predecessors' lines arrive.
+  template <std::size_t bytes>
+  static void expect_write([[maybe_unused]] Slot& slot) noexcept {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(slot.sequence));
+    if constexpr (bytes > 48) asm volatile("prefetchw %0" : : "m"(slot.payload[48]));
+#else
+    __builtin_prefetch(&slot.sequence, 1);
+    if constexpr (bytes > 48) __builtin_prefetch(&slot.payload[48], 1);
+#endif
   }
 
   static void relax() noexcept {

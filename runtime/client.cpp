@@ -42,6 +42,13 @@ public:
   explicit AllocateOperation(std::vector<HoldRef> holds) noexcept
       : Operation("empty"), holds_(std::move(holds)) {}
   void accept(Actor& actor) override { actor.bind(*this, holds_); }
+  void failed_with(const FailurePtr& failure) noexcept override {
+    for (const HoldRef& hold : holds_) {
+      hold->device.state = Hold::Device::State::failed;
+      hold->device.failure = failure;
+      hold->device.taint.claim_all(failure);
+    }
+  }
 
 private:
   std::vector<HoldRef> holds_;

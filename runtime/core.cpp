@@ -22,6 +22,7 @@ constexpr std::uint64_t grace_ns = 1'000'000'000;
 struct DeviceHold final : Hold, ControlNode {
   DeviceHold(std::shared_ptr<HoldOwner> owner, std::uint64_t bytes) noexcept
       : Hold(std::move(owner), bytes) {
+    device.taint = TaintMap(bytes);
     run = [](ControlNode& node, void* actor) noexcept {
       auto& hold = static_cast<DeviceHold&>(node);
       if (actor != nullptr) static_cast<Actor*>(actor)->give_back(hold);
@@ -321,13 +322,17 @@ Result<void> DeviceCore::close(bool abort, std::uint64_t deadline_ns, std::strin
 
 // ---- what others tell the device ---------------------------------------------------------------
 
-void DeviceCore::released(Hold& hold) noexcept {
+void DeviceCore::deliver(ControlNode& node) noexcept {
   if (Actor::is_stepping(*this)) {
     // Already where the control lane would bring it: the books are exact at once.
-    actor_->give_back(hold);
-    return hold.forget();
+    node.run(node, actor_.get());
+  } else {
+    (void)channel_.post(node);
   }
-  (void)channel_.post(static_cast<DeviceHold&>(hold));
+}
+
+void DeviceCore::released(Hold& hold) noexcept {
+  deliver(static_cast<DeviceHold&>(hold));
 }
 
 void DeviceCore::destroy(Hold& hold) noexcept {
@@ -361,7 +366,7 @@ std::shared_ptr<LogicalStream> LogicalStream::make(std::shared_ptr<DeviceCore> c
                                                    Priority priority) {
   const auto dispose = [](LogicalStream* stream) noexcept {
     const std::shared_ptr<DeviceCore> keep = stream->core;
-    (void)keep->channel().post(*stream);
+    keep->deliver(*stream);
   };
   auto* const stream = new LogicalStream(std::move(core), id, priority);
   stream->run = [](ControlNode& node, void* actor) noexcept {

@@ -139,6 +139,8 @@ public:
   void post_async(Operation* operation) noexcept;
   /// Submits and waits for `reply`, which the operation answers. Throws its failure.
   void call(Operation* operation, BlockingReply& reply);
+  /// Brings a node to the device thread: by the control lane, or at once if this is that thread.
+  void deliver(ControlNode& node) noexcept;
   /// Posts a node on the control lane, which always goes, and waits for `reply`, which the node
   /// answers; with a null context it answers closed.
   void query(ControlNode& node, BlockingReply& reply);

@@ -95,7 +95,7 @@ std::shared_ptr<GraphState> GraphState::make(std::shared_ptr<LogicalStream> logi
                                              std::shared_ptr<const Recording> recording) {
   const auto dispose = [](GraphState* graph) noexcept {
     const std::shared_ptr<DeviceCore> keep = graph->logical->core;
-    (void)keep->channel().post(*graph);
+    keep->deliver(*graph);
   };
   std::unique_ptr<GraphState> graph(new GraphState);
   graph->logical = std::move(logical);

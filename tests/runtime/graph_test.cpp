@@ -428,8 +428,7 @@ TEST_CASE("dropping the last client of a recording stream closes its window [I26
     own.fill(out, 1.0f);
     own.flush();
   }
-  bench.client.flush();
-  bench.client.flush();
+  (void)bench.device.memory_report();  // Goes the way that the last handle went.
   CHECK_FALSE(bench.device.any_recording());
   CHECK(code_of([&] { (void)bench.client.read(out); }) == Errc::capture_abandoned);
   bench.client.restore({out});

@@ -10,7 +10,7 @@ extern "C" const char* __tsan_default_suppressions() {
 
 // A test that deadlocks or races must fail, not only say so.
 extern "C" const char* __tsan_default_options() {
-  return "halt_on_error=1:second_deadlock_stack=1:history_size=4";
+  return "halt_on_error=1:second_deadlock_stack=1:history_size=4:report_thread_leaks=0";
 }
 #endif
 
