@@ -176,3 +176,40 @@ TEST_CASE("a throwing block ends the launch once the others have stopped",
   rig->resume(0);
   rig.wait(work);
 }
+
+TEST_CASE("a spread launch has not finished while one of its blocks still runs",
+          "[device][cpu][threads][I4]") {
+  WatchedHost host;
+  host.leap(10'000'000);
+  CpuRig rig(small_cpu(3), host);
+  host.wait_for_sleepers(3);
+  constexpr int n = 40;
+  Gate meeting;
+  Gate hold;
+  std::atomic<bool> moved_on{false};
+  std::atomic<bool> too_early{false};
+  std::thread::id owner;
+  const Kernel kernel{"kernel", [&](Block3 block, Update<int>) {
+                        if (block.index.x == 0) {
+                          owner = std::this_thread::get_id();
+                          return;
+                        }
+                        meeting.pass(2);
+                        if (std::this_thread::get_id() != owner && hold.arrivals() == 0) {
+                          hold.pass();
+                          too_early = moved_on.load();
+                        }
+                      }};
+  std::vector<int> none;
+  TestWork& launch = rig.work();
+  launch.launch(kernel, n, none);
+  rig.submit(0, launch);
+  TestWork& next = rig.call(0, [&] { moved_on = true; });
+  hold.wait_for_arrivals();
+  // Time for the others to run out of blocks: they are awake, and so is the worker of this.
+  for (int i = 0; i < 200; ++i) rig.wait(rig.call(1, [] {}));
+  CHECK(rig->finished(0) == 0);
+  hold.open();
+  rig.wait(next);
+  CHECK_FALSE(too_early);
+}

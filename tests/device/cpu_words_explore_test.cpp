@@ -252,6 +252,37 @@ TEST_CASE("a waiter is released once and not early however it meets the advance"
   expect_found([] { return std::make_unique<ProgressProgram>(true); }, 1);
 }
 
+TEST_CASE("nobody is woken while somebody looks already", "[device][cpu][D3]") {
+  detail::ReadyWord<> ready(3);
+  const auto sleep = [&](std::uint32_t worker) { return ready.search() && ready.park(worker); };
+  REQUIRE(sleep(0));
+  REQUIRE(sleep(1));
+  REQUIRE(ready.search());
+  CHECK(ready.publish(0b11, true) == ready.nobody);
+  // Who looks takes one and wakes one for the other.
+  const auto first = ready.take(0, true);
+  CHECK(first.stream == 1);
+  CHECK(first.wake == 1);
+  const auto second = ready.take(0, true);
+  CHECK(second.stream == 0);
+  CHECK(second.wake == ready.nobody);
+  CHECK(ready.publish(0b100, false) == ready.nobody);
+  CHECK_FALSE(ready.search());
+  CHECK(ready.is_crowded() == false);
+  CHECK(ready.publish(0b1000, true) == 0);
+}
+
+TEST_CASE("ready streams are taken in turn", "[device][cpu]") {
+  detail::ReadyWord<> ready(1);
+  ready.publish(1u << 30 | 0b1011, true);
+  std::vector<std::uint32_t> order;
+  for (std::uint32_t last = 1; order.size() < 4; order.push_back(last)) {
+    last = ready.take(last, false).stream;
+  }
+  CHECK(order == std::vector<std::uint32_t>{3, 30, 0, 1});
+  CHECK(ready.take(1, false).stream == ready.nobody);
+}
+
 }  // namespace reprise::test
 
 #endif
