@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <mutex>
 #include <new>
+#include <sched.h>
 #include <thread>
 #include <type_traits>
 #include <vector>
@@ -231,6 +232,13 @@ public:
 private:
   void wake() noexcept override { token_.raise(); }
 
+  /// A look in vain: leaves the slot alone for a while and, when that goes on, lets somebody else
+  /// have the core. With more threads than cores the command it waits for is often theirs.
+  void look_later() {
+    channel_.pause();
+    if (++looks_ > 4) sched_yield();
+  }
+
   void run(Device& device) {
     std::uint64_t idle_since = 0;
     for (;;) {
@@ -240,12 +248,13 @@ private:
         any = true;
       if (any) {
         idle_since = 0;
+        looks_ = 0;
       } else if (channel_.has_unpublished()) {
-        channel_.pause();
+        look_later();
       } else if (idle_since == 0) {
         idle_since = ticks();
       } else if (ns_since(idle_since) < spin_budget_ns) {
-        channel_.pause();
+        look_later();
       } else {
         const Channel::Idle idle = channel_.try_park();
         if (idle == Channel::Idle::stopped) return;
@@ -255,6 +264,7 @@ private:
     }
   }
 
+  int looks_ = 0;  // the device thread's
   Flag token_;
   Channel channel_;
   std::thread thread_;
@@ -264,7 +274,7 @@ private:
 
 /// moodycamel with producer tokens and bulk takes; the device thread spins, then parks, and leaves
 /// the queue alone for `Pauses` pause instructions once it has found it empty.
-template <int Pauses>
+template <int Pauses, bool Yields = false>
 class MoodySystem {
 public:
   MoodySystem(Device& device, int producers) : queue_(ring_capacity) {
@@ -302,6 +312,7 @@ private:
         idle_since = ticks();
       } else if (ns_since(idle_since) < spin_budget_ns) {
         for (int i = 0; i < Pauses; ++i) relax();
+        if (Yields) sched_yield();
       } else {
         asleep_.exchange(true);
         if (drain(device, consumer) == 0 || !asleep_.exchange(false)) token_.wait_and_lower();

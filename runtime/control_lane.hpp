@@ -27,7 +27,7 @@ struct ControlNode {
   ControlNode* next;
 };
 
-/// Bugs that can be planted in a channel, by their REPRISE_PLANT number. channel_test
+/// Bugs that can be planted in a channel, by their REPRISE_PLANT number. channel_explore_test
 /// catches each of them.
 enum class ChannelPlant : int {
   late_without_control = 21,
