@@ -361,66 +361,100 @@ TEST_CASE("a pause ends when the bell rings and has ended before if it has rung"
   CHECK(looks_of_a_pause() == 64);
 }
 
+namespace {
+
+/// A channel beside the plain account of what must be in it.
+class Doubled {
+public:
+  Doubled(std::size_t capacity, std::uint64_t first_ticket)
+      : capacity_(capacity),
+        channel_({.capacity = capacity, .first_ticket = first_ticket}, wakes_) {}
+
+  void submit(bool credit) {
+    const bool fits = credit && waiting_ < capacity_;
+    const Admission expected = closed_ ? Admission::closed
+                               : fits  ? Admission::in_slot
+                                       : Admission::late;
+    late_.emplace_back();
+    REQUIRE(channel_.submit(Note(log_, sent_), late_.back(), credit) == expected);
+    account(expected);
+  }
+
+  void attempt(bool credit) {
+    const bool fits = credit && waiting_ < capacity_;
+    const Admission expected = closed_ ? Admission::closed
+                               : fits  ? Admission::in_slot
+                                       : Admission::would_block;
+    REQUIRE(channel_.try_submit(Note(log_, sent_), credit) == expected);
+    account(expected);
+  }
+
+  void drain() {
+    channel_.drain_control([](ControlNode&) {});
+    late_unseen_ = false;
+  }
+
+  void close() {
+    channel_.close();
+    closed_ = true;
+  }
+
+  void serve() {
+    if (late_unseen_) return;  // a late command is found once the lane was drained
+    REQUIRE((channel_.front() != nullptr) == (waiting_ != 0));
+    REQUIRE(serve_one(channel_) == (waiting_ != 0));
+    if (waiting_ != 0) --waiting_;
+  }
+
+  void finish() {
+    serve_all(channel_);
+    REQUIRE(log_.served.size() == std::size_t(sent_));
+    for (int i = 0; i < sent_; ++i) REQUIRE(log_.served[std::size_t(i)] == i);
+    late_.clear();
+    REQUIRE(log_.alive == 0);
+  }
+
+private:
+  void account(Admission admission) {
+    if (admission == Admission::closed || admission == Admission::would_block) return;
+    ++sent_;
+    ++waiting_;
+    late_unseen_ = late_unseen_ || admission == Admission::late;
+  }
+
+  const std::size_t capacity_;
+  Wakes wakes_;
+  Log log_;
+  std::deque<Late<Note>> late_;
+  Channel channel_;
+  std::size_t waiting_ = 0;
+  bool late_unseen_ = false;
+  bool closed_ = false;
+  int sent_ = 0;
+};
+
+}  // namespace
+
 TEST_CASE("a channel does what a queue of numbers does whatever the order of calls",
           "[runtime][channel][I9][I10][I12]") {
   CAPTURE(seed());
   std::mt19937_64 random(seed());
   for (int run = 0; run < 200; ++run) {
     CAPTURE(run);
-    Wakes wakes;
-    const std::size_t capacity = std::size_t{2} << random() % 3;
-    Channel channel({.capacity = capacity, .first_ticket = random()}, wakes);
-    Log log;
-    std::deque<Late<Note>> late;
-    std::deque<bool> waiting;  // the model: of each ticket not served, whether it holds a slot
-    std::size_t late_unseen = 0;
-    int sent = 0;
-    bool closed = false;
+    Doubled channel(std::size_t{2} << random() % 3, random());
     for (int step = 0; step < 200; ++step) {
-      const bool room = random() % 4 != 0;
-      const bool fits = room && waiting.size() < capacity;
+      const bool credit = random() % 4 != 0;
       switch (random() % 6) {
-        case 0:
-          late.emplace_back();
-          REQUIRE(channel.submit(Note(log, sent), late.back(), room) == (closed ? Admission::closed
-                                                                         : fits ? Admission::in_slot
-                                                                                : Admission::late));
-          if (closed) break;
-          ++sent;
-          waiting.push_back(fits);
-          late_unseen += fits ? 0 : 1;
-          break;
-        case 1:
-          REQUIRE(channel.try_submit(Note(log, sent), room) == (closed ? Admission::closed
-                                                                : fits ? Admission::in_slot
-                                                                       : Admission::would_block));
-          if (closed || !fits) break;
-          ++sent;
-          waiting.push_back(true);
-          break;
-        case 2:
-          channel.drain_control([](ControlNode&) {});
-          late_unseen = 0;
-          break;
+        case 0: channel.submit(credit); break;
+        case 1: channel.attempt(credit); break;
+        case 2: channel.drain(); break;
         case 3:
-          if (random() % 100 == 0) {
-            channel.close();
-            closed = true;
-          }
+          if (random() % 100 == 0) channel.close();
           break;
-        default:
-          // A late command is found once the lane was drained.
-          if (late_unseen != 0) break;
-          REQUIRE((channel.front() != nullptr) == !waiting.empty());
-          REQUIRE(serve_one(channel) == !waiting.empty());
-          if (!waiting.empty()) waiting.pop_front();
+        default: channel.serve();
       }
     }
-    serve_all(channel);
-    REQUIRE(log.served.size() == std::size_t(sent));
-    for (int i = 0; i < sent; ++i) REQUIRE(log.served[std::size_t(i)] == i);
-    late.clear();
-    REQUIRE(log.alive == 0);
+    channel.finish();
   }
 }
 
