@@ -57,6 +57,9 @@ public:
   virtual Rest rest() noexcept = 0;
   /// The pace between two looks while spinning; may end early on a bell.
   virtual void pause() noexcept = 0;
+  /// New work is likely soon although none is here: spinning goes on past LoopOptions::spin_ns, up
+  /// to LoopOptions::long_spin times that.
+  virtual bool expects_work() noexcept { return false; }
   /// A timed sleep ran out without a wake.
   virtual void overslept() noexcept {}
 
@@ -79,7 +82,8 @@ public:
 struct LoopOptions {
   const char* name = "";  ///< Static; at most 15 characters reach the debugger.
   ThreadRole role = ThreadRole::worker;
-  std::uint64_t spin_ns = 0;  ///< How long to look for work before rest(), cores permitting.
+  std::uint64_t spin_ns = 0;    ///< How long to look for work before rest(), cores permitting.
+  std::uint32_t long_spin = 1;  ///< So many times as long while the loop expects work.
 };
 
 /// The seam to the world: clock, threads, sleep. The real one below; tests bring a seeded one with

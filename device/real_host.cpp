@@ -107,13 +107,16 @@ private:
     if (options_.spin_ns == 0) return false;
     const SpinBudget::Rank rank = rank_of(options_.role);
     const std::uint64_t began = now();
+    std::uint64_t expected = began;  // when work was last expected
     bool registered = false;
     bool found = false;
     for (;;) {
       loop_.pause();
       if ((found = loop_.step())) break;
-      const std::uint64_t spent = now() - began;
-      if (spent >= options_.spin_ns) break;
+      const std::uint64_t seen = now();
+      const std::uint64_t spent = seen - began;
+      if (spent < options_.spin_ns * options_.long_spin && loop_.expects_work()) expected = seen;
+      if (seen - expected >= options_.spin_ns) break;
       if (spent < unregistered_ns) continue;
       if (!registered) {
         registered = true;

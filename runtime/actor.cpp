@@ -16,7 +16,8 @@ constexpr std::uint32_t commands_per_step = 32;
 constexpr std::uint32_t kick_at_most = 16;
 // Quiet looks before a kick that leaves a stream to its helper, and before one that leaves none.
 constexpr std::uint32_t looks_before_kick = 2;
-constexpr std::uint32_t looks_before_full_kick = 6;
+// A caller that was just answered, or offered help, is given a little longer to come back.
+constexpr std::uint32_t looks_for_caller = 8;
 // How long unfinished work nobody waits for may go unseen before the backend is asked to tell.
 constexpr std::uint64_t unseen_ns = 2'000'000;
 // While shutting down with work in flight, and for a producer stopped inside its submission.
@@ -84,17 +85,23 @@ bool Actor::step() noexcept {
   return idle_kick();
 }
 
+/// Whether there was enough time for whoever is about to enqueue more, or to help.
+bool Actor::may_kick() const noexcept {
+  const bool caller_may_come = caller_is_near_ || helped_ != Backend::no_stream;
+  return looks_ >= (caller_may_come ? looks_for_caller : looks_before_kick);
+}
+
 bool Actor::idle_kick() noexcept {
   if (unkicked_ == 0) return false;
   ++looks_;
-  if (helped_ != Backend::no_stream && looks_ == looks_before_kick) {
-    backend_.kick(helped_);
-  } else if (looks_ >=
-             (helped_ == Backend::no_stream ? looks_before_kick : looks_before_full_kick)) {
-    kick(Backend::no_stream);
-    return true;
-  }
-  return false;
+  if (helped_ != Backend::no_stream && looks_ == looks_before_kick) backend_.kick(helped_);
+  if (!may_kick()) return false;
+  kick(Backend::no_stream);
+  return true;
+}
+
+bool Actor::expects_work() noexcept {
+  return help_until_.position != 0 && !is_finished(help_until_);
 }
 
 void Actor::kick(StreamIndex except) noexcept {
@@ -102,12 +109,14 @@ void Actor::kick(StreamIndex except) noexcept {
   unkicked_ = 0;
   looks_ = 0;
   helped_ = Backend::no_stream;
+  caller_is_near_ = false;
 }
 
 Rest Actor::rest() noexcept {
   const Stepping stepping(core_);
   if (unkicked_ != 0) {
-    kick(Backend::no_stream);
+    // The few looks before a kick are taken even where there is no CPU to spin on for long.
+    pause();
     return Rest::again();
   }
   if (core_.channel().is_closed()) {
@@ -312,7 +321,10 @@ void Actor::enqueue(Operation& operation) {
   auto& counters = core_.counters();
   counters.waits_made.fetch_add(operation.waits.size(), std::memory_order_relaxed);
   operation.succeeded = operation.finished ? &answer_on_success : nullptr;
-  if (operation.finished && operation.finished.get()->offer_help(at)) helped_ = at;
+  const bool help_offered =
+      core_.helper() != nullptr && operation.finished && operation.finished.get()->offer_help(at);
+  if (help_offered) helped_ = at;
+  caller_is_near_ |= operation.accepted && operation.accepted.get()->has_blocked_caller();
 
   if (auto taken = backend_.enqueue(at, operation); !taken) {
     const Error& error = taken.error();
@@ -334,6 +346,7 @@ void Actor::enqueue(Operation& operation) {
   ++unkicked_;
   operation.enqueued = true;
   const StreamPoint point{at, operation.position};
+  if (help_offered) help_until_ = point;
   note_outcome(operation, nullptr);
   if (operation.logical) {
     operation.logical->device.last = point;

@@ -41,6 +41,7 @@ public:
   Rest rest() noexcept override;
   void pause() noexcept override { core_.channel().pause(); }
   void overslept() noexcept override;
+  bool expects_work() noexcept override;
 
   // The outcomes an Operation's accept() may choose.
 
@@ -98,6 +99,7 @@ public:
   void on_doorbell() noexcept {
     armed_ = false;
     retire();
+    ++unkicked_;  // A helper may have left work.
   }
   /// The device thread has ended without being done, and the backend starts nothing any more:
   /// whoever still waits is told. Called by the thread that closes the device.
@@ -127,6 +129,7 @@ private:
   void release(Operation& operation) noexcept;
   // Rest.
   void kick(StreamIndex except) noexcept;
+  bool may_kick() const noexcept;
   bool idle_kick() noexcept;
   bool may_stop() noexcept;
   void arm(bool first) noexcept;
@@ -164,6 +167,8 @@ private:
   std::uint32_t unkicked_ = 0;               ///< Enqueued since the last kick.
   std::uint32_t looks_ = 0;                  ///< Looks that found nothing since.
   StreamIndex helped_ = Backend::no_stream;  ///< A blocked caller was asked to run this one.
+  StreamPoint help_until_;                   ///< What that caller waits for.
+  bool caller_is_near_ = false;              ///< A blocked caller was answered since the last kick.
   bool armed_ = false;   ///< The backend will ring when the work in flight is done.
   bool parked_ = false;  ///< The channel's word says so.
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <reprise/device/backend.hpp>
 #include <reprise/device/host.hpp>
 #include <reprise/runtime/block_cache.hpp>
 #include <reprise/runtime/completion.hpp>
@@ -18,6 +19,7 @@ namespace reprise::detail {
 /// Lifetime  `keep` keeps the others alive, closed or not.
 struct AsyncContext {
   Host& host;
+  Backend* helper;     ///< Runs work for a thread that waits, if it does so at all.
   JobLoop& courier;    ///< Runs handlers and continuations of the user's.
   JobLoop& completer;  ///< Fulfils futures.
   BlockCache& blocks;

@@ -24,6 +24,8 @@ public:
   /// The answer will come from stream `stream`: a thread blocked on this reply may run that
   /// stream's commands itself until then. True: it has taken the offer.
   virtual bool offer_help(std::uint32_t /*stream*/) noexcept { return false; }
+  /// A thread is blocked on the answer, and likely to be back with another command at once.
+  virtual bool has_blocked_caller() const noexcept { return false; }
 
 protected:
   ~Reply() = default;

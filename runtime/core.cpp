@@ -144,8 +144,10 @@ void DeviceCore::start() {
                   "the backend of '" + name() +
                       "' does not start: " + std::string(started.error().message));
   }
-  auto thread = host().start(
-      *actor_, {.name = "rp-device", .role = ThreadRole::device, .spin_ns = options_.spin_ns});
+  auto thread = host().start(*actor_, {.name = "rp-device",
+                                       .role = ThreadRole::device,
+                                       .spin_ns = options_.spin_ns,
+                                       .long_spin = 20});
   if (!thread) {
     std::string stuck;
     (void)backend_->stop(~std::uint64_t{0}, stuck);
@@ -239,7 +241,7 @@ void DeviceCore::query(ControlNode& node, BlockingReply& reply) {
 }
 
 AsyncContext DeviceCore::async_context() noexcept {
-  return {host(), shared_->courier, shared_->completer, blocks_, shared_from_this()};
+  return {host(), helper(), shared_->courier, shared_->completer, blocks_, shared_from_this()};
 }
 
 FailurePtr DeviceCore::closed_failure(const char* verb) noexcept {

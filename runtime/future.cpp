@@ -20,10 +20,15 @@ void FutureState::refuse_dependents(const char* verb) const {
   throw Failure(Errc::would_deadlock, verb, "a future is waited for on a thread it may depend on");
 }
 
+Backend* FutureState::helper() const noexcept {
+  // The library's own threads have other things to do than to run kernels.
+  return this_thread_role() == ThreadRole::user ? context_.helper : nullptr;
+}
+
 void FutureState::wait(const char* verb) {
   if (is_ready()) return;
   refuse_dependents(verb);
-  word_.wait(context_.host, nullptr);
+  word_.wait(context_.host, helper());
 }
 
 bool FutureState::wait_for(std::int64_t ns) {
@@ -33,7 +38,7 @@ bool FutureState::wait_for(std::int64_t ns) {
   const std::uint64_t now = context_.host.now_ns();
   const auto left = static_cast<std::uint64_t>(ns);
   const std::uint64_t deadline = left < Host::never_ns - now ? now + left : Host::never_ns;
-  return word_.wait_until(context_.host, nullptr, deadline);
+  return word_.wait_until(context_.host, helper(), deadline);
 }
 
 void FutureState::rethrow() {

@@ -59,7 +59,10 @@ protected:
     context.blocks.give(state, sizeof(S));
   }
 
+  bool offer(StreamIndex stream) noexcept { return word_.offer(stream); }
+
 private:
+  Backend* helper() const noexcept;
   void refuse_dependents(const char* verb) const;
   static Job finished_mark;
 
@@ -77,6 +80,7 @@ template <class T>
 class FutureValue : public FutureState, public ReplyOf<T>::Type {
 public:
   void complete(const FailurePtr& failure) noexcept final { this->finish(failure); }
+  bool offer_help(StreamIndex stream) noexcept final { return this->offer(stream); }
 
 protected:
   using FutureState::FutureState;

@@ -50,6 +50,7 @@ public:
     word_.set();
   }
   bool offer_help(StreamIndex stream) noexcept override { return word_.offer(stream); }
+  bool has_blocked_caller() const noexcept override { return true; }
 
   /// Waits and answers the failure, null for success.
   FailurePtr wait(Host& host, Backend* backend) noexcept {

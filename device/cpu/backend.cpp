@@ -8,6 +8,7 @@
 #include <reprise/device/cpu/workers.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <unistd.h>
 
@@ -88,6 +89,10 @@ public:
   }
 
   void kick(StreamIndex except) noexcept override {
+    // Acquire: pairs with the release in help(); what it left is in the inbox.
+    if (left_over_.load(std::memory_order_relaxed) != 0) {
+      unkicked_ |= left_over_.exchange(0, std::memory_order_acquire);
+    }
     if (unkicked_ == 0) return;
     const std::uint32_t kept = helps_ && except != no_stream ? at(except).bit() & unkicked_ : 0;
     std::uint32_t bits = 0;
@@ -119,7 +124,7 @@ public:
       {
         const RoleScope role(ThreadRole::worker);
         if (engine_.run(stream, ~std::uint32_t{0}, &until, false) == Engine::Left::unfinished) {
-          engine_.hand_over(stream, true);
+          leave(stream);
         }
       }
       SpinBudget::running(-1);
@@ -145,6 +150,14 @@ private:
     return engine_.stream(index);
   }
 
+  // Waking a worker is dear, and a caller that helped once is likely to come back: the device
+  // thread sees to the rest, after a while.
+  void leave(CpuStream& stream) noexcept {
+    if (!stream.inbox.hand_over()) return;
+    left_over_.fetch_or(stream.bit(), std::memory_order_release);
+    engine_.notice().progressed();
+  }
+
   // Without workers the device thread runs everything, here.
   void run_inline() noexcept {
     if (properties_.workers != 0 || inline_) return;
@@ -168,6 +181,7 @@ private:
   Engine engine_;
   detail::Workers workers_;
   detail::HelperGate gate_;
+  std::atomic<std::uint32_t> left_over_{0};  // Streams that helpers left with work in them.
   // The device thread's:
   std::uint32_t unkicked_ = 0;  // Streams that began to wait for an owner since the last kick.
   bool inline_ = false;

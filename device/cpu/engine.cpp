@@ -100,7 +100,8 @@ std::uint32_t Engine::pass(CpuStream& stream) noexcept {
 bool Engine::begin(CpuStream& stream, const Work& work) noexcept {
   if (work.skip) return true;
   stream.running.begin(work);
-  if (!given_up_.load(std::memory_order_seq_cst)) [[likely]] return true;
+  if (!given_up_.load(std::memory_order_seq_cst)) [[likely]]
+    return true;
   stream.running.end();
   return false;
 }

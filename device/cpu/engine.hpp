@@ -28,6 +28,7 @@ public:
 
   void set_notice(Notice& notice) noexcept { notice_ = &notice; }
 
+  Notice& notice() noexcept { return *notice_; }
   Crew& crew() noexcept { return crew_; }
   Splitter& splitter() noexcept { return splitter_; }
   CpuStream& stream(StreamIndex index) noexcept { return streams_[index]; }
