@@ -3,11 +3,14 @@
 
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/gate.hpp"
 #include "support/kernels.hpp"
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/bind_executor.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/detached.hpp>
@@ -133,4 +136,46 @@ TEST_CASE("handlers without an executor run on the courier thread [D4]", "[runti
   client.async_read(x,
                     [&](boost::system::error_code, Floats) { role.set_value(this_thread_role()); });
   CHECK(role.get_future().get() == ThreadRole::courier);
+}
+
+TEST_CASE("cancelling queued work leaves its bytes untouched and marked, once [I7] [I1]",
+          "[runtime]") {
+  test::Gate gate;
+  const Kernel hold{"hold", [&gate](const Block3&, InOut<float>) { gate.pass(); }};
+  Runtime runtime;
+  DeviceOptions options;
+  options.workers = 1;
+  options.in_flight = 1;
+  Client client = runtime.open("cpu:0", options).client();
+  const auto busy = client.zeros<float>(1);
+  const auto x = client.create<float>({5});
+  client.launch(hold, 1, busy);
+  gate.wait_for_arrivals();
+  asio::io_context context;
+  asio::cancellation_signal signal;
+  std::vector<boost::system::error_code> codes;
+  const auto note = [&](boost::system::error_code code) { codes.push_back(code); };
+  client.async_launch(
+      test::add_in_place, 1, x, 1.0f,
+      asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(context, note)));
+  signal.emit(asio::cancellation_type::total);
+  context.run();
+  REQUIRE(codes.size() == 1);
+  CHECK(codes[0] == asio::error::operation_aborted);
+  gate.open();
+  auto failed = client.async_read(x);
+  CHECK_THROWS_AS(failed.get(), Failure);
+  client.restore({x});
+  CHECK(client.read(x) == Floats{5});
+  // Once it has started, a cancellation changes nothing.
+  context.restart();
+  client.async_launch(
+      test::add_in_place, 1, x, 1.0f,
+      asio::bind_cancellation_slot(signal.slot(), asio::bind_executor(context, note)));
+  client.synchronize();
+  signal.emit(asio::cancellation_type::total);
+  context.run();
+  REQUIRE(codes.size() == 2);
+  CHECK_FALSE(codes[1]);
+  CHECK(client.read(x) == Floats{6});
 }
