@@ -101,15 +101,15 @@ public:
       : reply_(reply), verb_(verb), function_(std::move(function)) {
     run = [](ControlNode& node, void* actor) noexcept {
       auto& self = static_cast<Query&>(node);
-      BlockingReply& reply = self.reply_;
-      if (actor == nullptr) return reply.complete(DeviceCore::closed_failure(self.verb_));
+      BlockingReply& waiting = self.reply_;
+      if (actor == nullptr) return waiting.complete(DeviceCore::closed_failure(self.verb_));
       FailurePtr failure;
       try {
         self.function_(*static_cast<Actor*>(actor));
       } catch (const std::bad_alloc&) {
         failure = make_failure(Errc::out_of_memory, self.verb_, {}, "no host memory");
       }
-      reply.complete(failure);
+      waiting.complete(failure);
     };
   }
 
