@@ -17,6 +17,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <exception>
 #include <future>
 #include <memory>
 #include <string>
@@ -183,14 +184,19 @@ TEST_CASE("strands and thread pools and erased executors run their handlers",
       asio::bind_executor(asio::any_io_executor(asio::system_executor()), [&](error_code, int) {
         right += this_thread_role() == ThreadRole::courier;
       }));
-  // Only `tracked` is held by the test; it would keep run() going.
-  while (right < 9) context.run_one();
+  // `tracked` counts as work, so that run() would not return.
+  while (right < 9) {
+    if (context.poll() == 0) std::this_thread::yield();
+  }
   pool.join();
   CHECK(right == 9);
 }
 
 TEST_CASE("use_future is fulfilled off the courier so that a handler may wait for it",
           "[runtime][threads][I1][N12]") {
+  // Held until the completer has let go: the thread sanitizer does not see how the standard library
+  // counts the owners of an exception.
+  std::exception_ptr held;
   AsyncFixture fixture;
   CHECK(async_value(fixture, 4, asio::use_future).get() == 4);
   async_end(fixture, nullptr, asio::use_future).get();
@@ -198,6 +204,7 @@ TEST_CASE("use_future is fulfilled off the courier so that a handler may wait fo
     async_end<int>(fixture, lost(), asio::use_future).get();
     FAIL("it did not throw");
   } catch (const boost::system::system_error& error) {
+    held = std::current_exception();
     CHECK(error.code() == Errc::device_lost);
   }
   ThreadRole role = ThreadRole::user;
@@ -380,8 +387,8 @@ TEST_CASE("operations started after the end of the runtime still answer",
   async_early(fixture, closed, [&](error_code code) { plain.set_value(code); });
   CHECK(plain.get_future().get() == Errc::closed);
 
-  auto future = async_early(fixture, closed, asio::use_future);
-  CHECK_THROWS_AS(future.get(), boost::system::system_error);
+  const auto code_of = asio::use_future([](error_code code) { return code; });
+  CHECK(async_early(fixture, closed, code_of).get() == Errc::closed);
 
   asio::io_context context;
   error_code seen;

@@ -33,7 +33,7 @@ public:
   }
 
   detail::AsyncContext context() {
-    return {host_, state_->courier, state_->completer, state_->blocks, state_};
+    return {host_, nullptr, state_->courier, state_->completer, state_->blocks, state_};
   }
   detail::JobLoop& courier() { return state_->courier; }
   detail::JobLoop& completer() { return state_->completer; }
