@@ -245,14 +245,15 @@ public:
   bool has_unpublished() const noexcept { return word_.peek().position() != head_; }
 
   /// Parks, or leaves for good when closed; one compare-exchange that needs an empty control lane
-  /// and no ticket beyond the head.
+  /// and no ticket beyond the head. A consumer that still waits for something of its own, which
+  /// will be announced by a control node, says so with `may_leave` and parks though closed.
   ///
   /// parked: wait for the token, or give up with unpark(). busy: there is something to do.
   /// stopped: everything ticketed was served and no more will come; the channel is never to be
   /// consumed again.
-  Idle try_park() noexcept {
+  Idle try_park(bool may_leave = true) noexcept {
     if (Traits::planted(ChannelPlant::park_ignores_control)) word_.look();
-    return word_.try_park(head_);
+    return word_.try_park(head_, may_leave);
   }
 
   /// Ends a park from within, after a timed wait. True: no token will come. False: one has come or

@@ -32,8 +32,7 @@ struct TicketPosition {
 ///              post      control := 1, parked := 0  any thread
 ///              close     closed := 1, parked := 0   any thread
 ///              look      control := 0               the consumer, before it drains the lane
-///              park      parked := 1                the consumer; ticket == head, neither control
-///                                                   nor closed
+///              park      parked := 1                the consumer; ticket == head, !control
 ///              leave     stopped := 1               the consumer; ticket == head, !control, closed
 ///              unpark    parked := 0                the consumer, after a timed wait
 ///
@@ -117,14 +116,14 @@ public:
   /// The consumer's, when it stopped draining early.
   void look_again() noexcept { word_.fetch_or(control, std::memory_order_acq_rel); }
 
-  /// The consumer's, when it has found nothing to do: parks or leaves unless something was
-  /// ticketed beyond `head` or posted.
-  Idle try_park(std::uint64_t head) noexcept {
+  /// The consumer's, when it has found nothing to do: leaves if that is possible and allowed, else
+  /// parks; neither when something was ticketed beyond `head` or posted.
+  Idle try_park(std::uint64_t head, bool may_leave = true) noexcept {
     State seen = peek();
     for (;;) {
       if (seen.is_stopped()) return Idle::stopped;
       if (seen.has_control() || seen.position() != head) return Idle::busy;
-      const std::uint64_t mark = seen.is_closed() ? stopped : parked;
+      const std::uint64_t mark = seen.is_closed() && may_leave ? stopped : parked;
       if (word_.compare_exchange_weak(seen.bits, seen.bits | mark, std::memory_order_acq_rel,
                                       std::memory_order_relaxed))
         return mark == stopped ? Idle::stopped : Idle::parked;

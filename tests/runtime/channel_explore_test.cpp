@@ -64,10 +64,11 @@ struct Shape {
   unsigned sends = 2;
   unsigned frees = 1;
   bool close = true;
-  bool trying = false;          // the last producer uses try_submit
-  bool without_credit = false;  // the first producer's first send has none
-  bool timed_park = false;      // the consumer's first park may end by itself
-  bool queue_refuses = false;   // every control node is spilled
+  bool trying = false;           // the last producer uses try_submit
+  bool without_credit = false;   // the first producer's first send has none
+  bool timed_park = false;       // the consumer's first park may end by itself
+  bool waits_for_posts = false;  // the consumer leaves only after every control node
+  bool queue_refuses = false;    // every control node is spilled
   std::uint64_t first_ticket = 0;
 };
 
@@ -185,9 +186,10 @@ private:
   void consume() {
     std::uint64_t ticket = shape_.first_ticket;
     bool may_time_out = shape_.timed_park;
+    std::size_t posts_seen = 0;
     for (;;) {
       const std::uint64_t since = changes();
-      channel_.drain_control([](ControlNode& node) { node.run(node, nullptr); });
+      posts_seen += channel_.drain_control([](ControlNode& n) { n.run(n, nullptr); });
       if (channel_.consume([&](const ChannelItem& item) noexcept {
             require(item.ticket == ticket, "a ticket out of turn");
             item.run(nullptr);
@@ -199,7 +201,8 @@ private:
         wait_for_change(since);
         continue;
       }
-      switch (channel_.try_park()) {
+      const bool may_leave = !shape_.waits_for_posts || posts_seen == free_.size();
+      switch (channel_.try_park(may_leave)) {
         case Program::Idle::stopped: return;
         case Program::Idle::busy: break;
         case Program::Idle::parked:
@@ -261,6 +264,8 @@ TEST_CASE("exploring a control post beside producers and a closer finds it serve
           "[runtime][channel][sim][I11]") {
   require_clean(explore_all(program({.sends = 1, .frees = 1}), 2 - slower));
   require_clean(explore_all(program({.producers = 1, .sends = 1, .frees = 2}), 2 - slower));
+  // The same when the consumer waits for the node before it leaves.
+  require_clean(explore_all(program({.sends = 1, .waits_for_posts = true}), 2 - slower));
   // The same when every node has to go on the intrusive stack.
   require_clean(explore_all(program({.sends = 1, .queue_refuses = true}), 2 - slower));
 }

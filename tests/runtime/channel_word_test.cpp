@@ -122,6 +122,22 @@ TEST_CASE("a closed channel stops once everything ticketed and posted was served
   CHECK(word.try_park(head_of(word)) == Word::Idle::stopped);
 }
 
+TEST_CASE("a consumer that may not leave yet parks though closed and is woken by what is posted",
+          "[runtime][channel][I11]") {
+  Word word;
+  word.close();
+  CHECK(word.try_park(head_of(word), false) == Word::Idle::parked);
+  CHECK_FALSE(word.close().is_stopped());
+  CHECK_FALSE(word.unpark());  // a second close clears the flag as the first one does
+  CHECK(word.try_park(head_of(word), false) == Word::Idle::parked);
+  const Word::State before = word.post_control();
+  CHECK(before.is_parked());
+  CHECK_FALSE(before.is_stopped());
+  CHECK(word.try_park(head_of(word), true) == Word::Idle::busy);
+  CHECK(word.look());
+  CHECK(word.try_park(head_of(word), true) == Word::Idle::stopped);
+}
+
 TEST_CASE("of many threads that meet a parked consumer exactly one owes the token",
           "[runtime][channel][threads][I11]") {
   constexpr int rounds = 2000;

@@ -11,6 +11,7 @@
  *   CREDIT    a submission may have no credit and be late though its slot is free
  *   TRY       the last producer attempts, and gives up on a full ring
  *   TIMED     a park may end by itself
+ *   DRAIN     the consumer parks though closed until it has seen every poster's node
  *   LIVE      check that everything comes to an end, under weak fairness
  * Planted bugs, each of which must be found:
  *   PLANT_NO_CONTROL     a late submission is linked but not announced
@@ -30,6 +31,11 @@
 #define F 1
 #endif
 #define CAPACITY 2
+#ifdef DRAIN
+#define MAY_LEAVE (handled == F)
+#else
+#define MAY_LEAVE true
+#endif
 #define TICKETS (P * K)
 
 /* The word. */
@@ -210,8 +216,8 @@ proctype consumer() {
         :: ticket == head && !closed -> parked = true; sleeps = true
         :: ticket == head && closed -> stopped = true; leaves = true
 #else
-        :: ticket == head && !control && !closed -> parked = true; sleeps = true
-        :: ticket == head && !control && closed -> stopped = true; leaves = true
+        :: ticket == head && !control && !(closed && MAY_LEAVE) -> parked = true; sleeps = true
+        :: ticket == head && !control && closed && MAY_LEAVE -> stopped = true; leaves = true
 #endif
         :: else /* busy: something posted, or a producer between ticket and command */
         fi
