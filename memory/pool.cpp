@@ -115,9 +115,8 @@ void Pool::cut(Block* block, std::uint64_t size) noexcept {
 }
 
 // `block` waits and fits. What is not needed of it goes on waiting in its place.
-template <class Finished>
 Grant Pool::take_waiting(Block* block, const Need& need, StreamIndex stream,
-                         Finished&& finished) noexcept {
+                         FinishedQuery finished) noexcept {
   index_of(block).remove(*block);
   if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
     Block* const rest = split_waiting(block, head);
@@ -193,9 +192,11 @@ Result<Grant> Pool::allocate_by_plan(const PoolRequest& request, FinishedQuery f
       return fail({Errc::out_of_memory, 0, "no host memory for the books"});
     }
   }
-  if (Block* const block = lanes_[request.stream].by_size.find(need)) {
-    return take_waiting(block, need, request.stream,
-                        [this](StreamPoint point) { return is_known_finished(point); });
+  // A much larger block is left whole while there is finished memory: small blocks cut out of large
+  // ones that wait would scatter over the range.
+  Block* const own = lanes_[request.stream].by_size.find(need);
+  if (own != nullptr && own->size_ <= need.padded + need.padded / 2) {
+    return take_waiting(own, need, request.stream, finished);
   }
   if (Block* const block = idle_.find(need)) {
     return take_idle(block, need);
@@ -208,6 +209,9 @@ Result<Grant> Pool::allocate_slowly(const PoolRequest& request, const Need& need
   collect(finished);
   if (Block* const block = idle_.find(need)) {
     return take_idle(block, need);
+  }
+  if (Block* const block = lanes_[request.stream].by_size.find(need)) {
+    return take_waiting(block, need, request.stream, finished);
   }
   Result<Block*> grown = grow(need, request);
   if (grown) {
@@ -252,8 +256,8 @@ Result<Grant> Pool::postpone(Error error) noexcept {
   return error;
 }
 
-// Makes `block`, which is in no index, idle and joins it with idle neighbours. Always in line, since
-// it is most of what a release does.
+// Makes `block`, which is in no index, idle and joins it with idle neighbours. In line, since it is
+// most of what a release does.
 [[gnu::always_inline]] inline Block* Pool::join_idle(Block* block) noexcept {
   block->state_ = State::idle;
   if (Block* const right = block->right_; right != nullptr && right->is(State::idle)) {

@@ -86,14 +86,17 @@ struct PoolPiece {
 /// segregated fit. Constant time for what is served without mapping a page.
 ///
 /// A released block is reusable when its last uses are done. A request is served, in this order,
-///   1. from a block whose only unfinished uses are those of the asking stream: at once, no wait;
+///   1. from a block of about its size whose only unfinished uses are those of the asking stream:
+///      at once, no wait;
 ///   2. from memory whose last uses are known to be finished;
 ///   3. the same, after asking the device about the blocks that wait;
-///   4. from new pages, within the limit: memory nobody uses is as good as finished, and mapping
+///   4. from a larger block of the first kind;
+///   5. from new pages, within the limit: memory nobody uses is as good as finished, and mapping
 ///      is paid once where a wait would tie two streams together each time round;
-///   5. from a block that another stream may still use, with a device-side wait;
-///   6. from new pages again, after unmapping just as many empty ones.
-/// Otherwise it fails, and the pool is as it was after 3 (6 is not tried in vain).
+///   6. from a block that another stream may still use, with a device-side wait;
+///   7. from new pages again, after unmapping empty ones.
+/// Otherwise it fails, and the pool is as it was after 3, or after 7 where the page source alone
+/// knows whether unmapping helps. Under a limit 7 is not tried in vain.
 ///
 /// Lifetime  Outlives its blocks and guards; its PageSource outlives it.
 /// Threads   One thread at a time, the device thread.
@@ -183,9 +186,8 @@ private:
   Result<Grant> postpone(Error error) noexcept;
   Grant take_idle(Block* block, const Need& need) noexcept;
   void cut(Block* block, std::uint64_t size) noexcept;
-  template <class Finished>
   Grant take_waiting(Block* block, const Need& need, StreamIndex stream,
-                     Finished&& finished) noexcept;
+                     FinishedQuery finished) noexcept;
   void own(Block* block, std::uint64_t asked) noexcept;
   void hand_over(Block* block, std::uint64_t asked) noexcept;
   void release_slowly(Block* block, const Frontier& last_uses) noexcept;

@@ -24,8 +24,8 @@ struct Need {
 
 /// Blocks by size: lists of classes, 2^column_bits to an octave, found through two levels of
 /// bitmaps. Constant time. A block of a class above the one that `size` falls into always fits; of
-/// its own class only the first is tried, which serves the usual case, a size that comes back again
-/// and again.
+/// its own class only the first few are tried, which serves the usual case, a size that comes back
+/// again and again.
 ///
 /// Units     Sizes from 2^column_bits to below 2^rows bytes.
 template <unsigned column_bits>
@@ -33,6 +33,7 @@ class SizeIndex {
 public:
   static constexpr unsigned rows = 48;
   static constexpr unsigned columns = 1u << column_bits;
+  static constexpr int tries = 3;
 
   bool empty() const noexcept { return rows_in_use_ == 0; }
 
@@ -65,7 +66,17 @@ public:
   Block* take(std::uint64_t size) noexcept {
     unsigned at = class_of(size);
     Block* block = heads_[at];
-    if (block == nullptr || block->size_ < size) {
+    if (block != nullptr && block->size_ < size) {
+      block = block->after_;
+      for (int i = 1; i < tries && block != nullptr; ++i, block = block->after_) {
+        if (block->size_ >= size) {
+          remove(*block);
+          return block;
+        }
+      }
+      block = nullptr;
+    }
+    if (block == nullptr) {
       if (!go_above(at, size)) return nullptr;
       block = heads_[at];
     }
@@ -75,8 +86,10 @@ public:
 
   /// A block that fits, or null; may miss one as take() does.
   Block* find(const Need& need) const noexcept {
-    Block* const block = heads_[class_of(need.size)];
-    if (block != nullptr && need.fits(block->address_, block->end())) return block;
+    Block* block = heads_[class_of(need.size)];
+    for (int i = 0; block != nullptr && i < tries; ++i, block = block->after_) {
+      if (need.fits(block->address_, block->end())) return block;
+    }
     unsigned at = class_of(need.padded);
     return go_above(at, need.padded) ? heads_[at] : nullptr;
   }
@@ -130,8 +143,8 @@ private:
   static unsigned row_of(unsigned at) noexcept { return at >> column_bits; }
   static unsigned column_of(unsigned at) noexcept { return at & (columns - 1); }
 
-  // Goes from the class of `size` to the first one that has blocks, all of which fit; false if there
-  // is none. Those of the class of `size` all fit if it begins with `size`.
+  // Goes from the class of `size` to the first one that has blocks all of which fit; false if there
+  // is none. Those of the class of `size` do if it begins with `size`.
   bool go_above(unsigned& at, std::uint64_t size) const noexcept {
     at += (size & ((std::uint64_t{1} << (row_of(at) - column_bits)) - 1)) != 0;
     unsigned row = row_of(at);
