@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/memory/pool.hpp>
 
+#include <bit>
 #include <utility>
 
 // A released block whose last uses are unfinished hangs in the queue of one stream, that of its
@@ -120,7 +121,8 @@ Block* Pool::find_waiting(const Need& need, StreamIndex stream) const noexcept {
   }
   Block* best = nullptr;
   for (std::uint64_t lanes = lanes_waiting_; lanes != 0; lanes &= lanes - 1) {
-    Block* const block = lanes_[std::countr_zero(lanes)].by_size.find_any(need);
+    const auto at = static_cast<StreamIndex>(std::countr_zero(lanes));
+    Block* const block = lanes_[at].by_size.find_any(need);
     if (block != nullptr && (best == nullptr || block->size_ < best->size_)) {
       best = block;
     }
