@@ -52,7 +52,9 @@ endif()
 function(reprise_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow=local)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic
+    # A parameter may have the name of a member; clang's -Wshadow allows that anyway.
+    $<IF:$<CXX_COMPILER_ID:GNU>,-Wshadow=local,-Wshadow>)
   if(REPRISE_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
