@@ -26,7 +26,7 @@ public:
 /// The pool, its blocks finished when they are freed.
 class Finished {
 public:
-  using Handle = Block*;
+  using Handle = PoolBlock*;
   Handle allocate(std::uint64_t bytes) {
     const auto finished = [](StreamPoint) { return true; };
     Result<Grant> grant = pool_.allocate({.bytes = bytes}, finished);
@@ -45,7 +45,7 @@ private:
 /// The pool, with four streams in turns; the device finishes 64 commands behind them.
 class InFlight {
 public:
-  using Handle = Block*;
+  using Handle = PoolBlock*;
   Handle allocate(std::uint64_t bytes) {
     const auto finished = [this](StreamPoint point) { return point.position + 64 <= position_; };
     if (++position_ % 16 == 0) pool_.collect(finished);

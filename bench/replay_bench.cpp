@@ -25,7 +25,7 @@ namespace {
 // ---- the same program for everybody -------------------------------------------------------------
 
 template <std::uint64_t mask>
-void kernel_body(const Block3&, InOut<std::uint64_t> sum, std::uint64_t argument) {
+void kernel_body(const Block&, InOut<std::uint64_t> sum, std::uint64_t argument) {
   sum[0] += argument ^ mask;
 }
 

@@ -75,7 +75,8 @@ public:
   virtual StreamPosition finished(StreamIndex stream) const noexcept = 0;
   /// Lets what was enqueued since the last kick start. Enqueued commands may start earlier, but
   /// need not: the actor kicks once it has nothing more to enqueue, so that a blocked caller that
-  /// helps can go first. Also starts what a helper has left over, which progressed() told of. `except` is a stream that a helper is about to run, or no_stream.
+  /// helps can go first. Also starts what a helper has left over, which progressed() told of.
+  /// `except` is a stream that a helper is about to run, or no_stream.
   virtual void kick(StreamIndex except) noexcept = 0;
   /// Asks for one Notice::progressed() once `stream` has finished `position`. False: it has.
   virtual bool arm(StreamIndex stream, StreamPosition position) noexcept = 0;

@@ -76,7 +76,7 @@ struct IndexRange {
 };
 
 /// One block of a running launch, as a CPU body sees it.
-struct Block3 {
+struct Block {
   Dim3 index;    ///< Of this block in the grid.
   Dim3 count;    ///< Blocks of the grid.
   Dim3 threads;  ///< Threads a block stands for.
@@ -161,7 +161,7 @@ struct KernelParameter {
 };
 
 /// Runs one block of a CPU body: `callable` is the definition's, `arguments` an argument block.
-using CpuBody = void (*)(const void* callable, const std::byte* arguments, const Block3& block);
+using CpuBody = void (*)(const void* callable, const std::byte* arguments, const Block& block);
 
 /// A kernel's name, parameters and bodies. Immutable and counted: a queued command keeps it.
 class KernelDefinition {
@@ -244,11 +244,11 @@ A load_argument(const std::byte* at) noexcept {
 
 template <class F, class... A>
 struct CpuThunk {
-  static void run(const void* callable, const std::byte* arguments, const Block3& block) {
+  static void run(const void* callable, const std::byte* arguments, const Block& block) {
     call(*static_cast<const F*>(callable), arguments, block, std::index_sequence_for<A...>{});
   }
   template <std::size_t... I>
-  static void call(const F& f, [[maybe_unused]] const std::byte* arguments, const Block3& block,
+  static void call(const F& f, [[maybe_unused]] const std::byte* arguments, const Block& block,
                    std::index_sequence<I...>) {
     [[maybe_unused]] constexpr auto layout = argument_layout<A...>();
     f(block, load_argument<A>(arguments + layout[I])...);
@@ -258,19 +258,19 @@ struct CpuThunk {
 template <class F>
 struct SignatureOf : SignatureOf<decltype(&F::operator())> {};
 template <class... A>
-struct SignatureOf<void (*)(Block3, A...)> {
+struct SignatureOf<void (*)(Block, A...)> {
   using type = void(A...);
 };
 template <class C, class... A>
-struct SignatureOf<void (C::*)(Block3, A...) const> {
+struct SignatureOf<void (C::*)(Block, A...) const> {
   using type = void(A...);
 };
 template <class... A>
-struct SignatureOf<void (*)(const Block3&, A...)> {
+struct SignatureOf<void (*)(const Block&, A...)> {
   using type = void(A...);
 };
 template <class C, class... A>
-struct SignatureOf<void (C::*)(const Block3&, A...) const> {
+struct SignatureOf<void (C::*)(const Block&, A...) const> {
   using type = void(A...);
 };
 
@@ -278,7 +278,7 @@ struct SignatureOf<void (C::*)(const Block3&, A...) const> {
 
 /// A typed kernel: a name, an argument list and a body for each kind of device it runs on.
 ///
-///   const reprise::Kernel add_one{"add_one", [](reprise::Block3 block, reprise::In<float> in,
+///   const reprise::Kernel add_one{"add_one", [](reprise::Block block, reprise::In<float> in,
 ///                                               reprise::Out<float> out) {
 ///     for (std::size_t i : block.range(in.size())) out[i] = in[i] + 1;
 ///   }};
@@ -300,7 +300,7 @@ public:
   static constexpr auto layout = detail::argument_layout<A...>();
 
   template <class F>
-  requires std::invocable<const F&, const Block3&, A...> Kernel(std::string_view name, F body) {
+  requires std::invocable<const F&, const Block&, A...> Kernel(std::string_view name, F body) {
     auto definition = std::make_unique<KernelDefinition>();
     definition->name = name;
     definition->argument_bytes = layout[sizeof...(A)];

@@ -10,7 +10,7 @@
 #include <vector>
 
 const reprise::Kernel add_one{
-    "add_one", [](reprise::Block3 block, reprise::In<float> in, reprise::Out<float> out) {
+    "add_one", [](reprise::Block block, reprise::In<float> in, reprise::Out<float> out) {
       for (std::size_t i : block.range(out.size())) out[i] = in[i] + 1;
     }};
 

@@ -34,9 +34,9 @@ enum class BlockState : std::uint8_t {
 ///
 /// Lifetime  Belongs to the pool; valid from allocate() to release().
 /// Threads   As the pool.
-class alignas(64) Block {
+class alignas(64) PoolBlock {
 public:
-  Block() noexcept = default;
+  PoolBlock() noexcept = default;
 
   /// The device address of the first byte.
   std::uint64_t address() const noexcept { return address_; }
@@ -63,20 +63,20 @@ private:
   // First line: what an allocation out of finished memory touches.
   std::uint64_t address_ = 0;
   std::uint64_t size_ = 0;
-  Block* left_ = nullptr;  // Neighbours in the address range.
-  Block* right_ = nullptr;
-  Block* before_ = nullptr;  // Neighbours in a list of a SizeIndex.
-  Block* after_ = nullptr;
+  PoolBlock* left_ = nullptr;  // Neighbours in the address range.
+  PoolBlock* right_ = nullptr;
+  PoolBlock* before_ = nullptr;  // Neighbours in a list of a SizeIndex.
+  PoolBlock* after_ = nullptr;
   std::uint64_t padding_ = 0;
   std::uint32_t guards_ = 0;
   BlockState state_ = BlockState::spare;
   bool crowded_ = false;  // Its last uses are noted in a crowd, not in frontier_.
   // Second line: for blocks that wait. Live and pinned ones keep earlier() in frontier_.
   Frontier frontier_;
-  Block* older_ = nullptr;  // Neighbours in the queue of the stream of frontier_[0].
-  Block* newer_ = nullptr;
+  PoolBlock* older_ = nullptr;  // Neighbours in the queue of the stream of frontier_[0].
+  PoolBlock* newer_ = nullptr;
 };
 
-static_assert(sizeof(Block) == 128);
+static_assert(sizeof(PoolBlock) == 128);
 
 }  // namespace reprise

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-/// Invariants, reach marks and planted bugs: the three switches the test programme needs in the code.
+/// Invariants, reach marks and planted bugs: what the test programme needs in the code.
 ///
 /// REPRISE_CHECK(condition, "what must hold") is on in every build. It states an invariant of the
 /// library itself, never something a caller may get wrong; when it fails the process aborts with

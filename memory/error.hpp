@@ -70,6 +70,11 @@ inline std::error_code make_error_code(Errc code) noexcept {
   return {static_cast<int>(code), errc_category()};
 }
 
+/// Exact, so that headers which know other kinds of codes leave this comparison alone.
+inline bool operator==(const std::error_code& code, Errc condition) noexcept {
+  return code == make_error_code(condition);
+}
+
 /// Where in the user's program a call was made.
 struct SourceLocation {
   const char* file = "";

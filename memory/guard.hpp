@@ -9,7 +9,7 @@
 
 namespace reprise {
 
-class Block;
+class PoolBlock;
 class Pool;
 
 /// A counted pin on a range of a block, made by Pool::guard(). While any guard on a block lives,
@@ -45,11 +45,11 @@ public:
 
 private:
   friend class Pool;
-  Guard(Pool& pool, Block& block, ByteRange range) noexcept
+  Guard(Pool& pool, PoolBlock& block, ByteRange range) noexcept
       : pool_(&pool), block_(&block), range_(range) {}
 
   Pool* pool_ = nullptr;
-  Block* block_ = nullptr;
+  PoolBlock* block_ = nullptr;
   ByteRange range_;
 };
 

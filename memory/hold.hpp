@@ -14,7 +14,7 @@
 namespace reprise {
 
 class Hold;
-struct Block;
+struct PoolBlock;
 
 /// Who is told that nobody owns a range any more: the device that gave it out.
 class HoldOwner {
@@ -54,10 +54,10 @@ public:
       failed,   ///< The request failed; every byte carries `failure`.
     };
     State state = State::unbound;
-    bool guarded = false;       ///< A graph names it: its touches are noted for replays.
-    std::uint32_t guards = 0;   ///< Graphs and windows that pin it.
-    std::uint64_t address = 0;  ///< Of its first byte.
-    Block* block = nullptr;     ///< In the pool; null for a zero-sized or imported one.
+    bool guarded = false;        ///< A graph names it: its touches are noted for replays.
+    std::uint32_t guards = 0;    ///< Graphs and windows that pin it.
+    std::uint64_t address = 0;   ///< Of its first byte.
+    PoolBlock* block = nullptr;  ///< In the pool; null for a zero-sized or imported one.
     FailurePtr failure;
     TaintMap taint;
     UseMap uses;

@@ -71,8 +71,8 @@ bool Pool::plan(const PoolRequest& request, Need& need, Error& error) const noex
 }
 
 // Cuts `block` to `size`. What remains on its right has no state yet and is in no index.
-Block* Pool::split(Block* block, std::uint64_t size) noexcept {
-  Block* const rest = slab_.make();
+PoolBlock* Pool::split(PoolBlock* block, std::uint64_t size) noexcept {
+  PoolBlock* const rest = slab_.make();
   rest->address_ = block->address_ + size;
   rest->size_ = block->size_ - size;
   rest->left_ = block;
@@ -84,8 +84,8 @@ Block* Pool::split(Block* block, std::uint64_t size) noexcept {
 }
 
 // Joins `block` with its right neighbour, which is in no index.
-void Pool::absorb_right(Block* block) noexcept {
-  Block* const gone = block->right_;
+void Pool::absorb_right(PoolBlock* block) noexcept {
+  PoolBlock* const gone = block->right_;
   block->size_ += gone->size_;
   block->right_ = gone->right_;
   (gone->right_ != nullptr ? gone->right_->left_ : last_) = block;
@@ -93,10 +93,10 @@ void Pool::absorb_right(Block* block) noexcept {
 }
 
 // `block` is idle and fits.
-Grant Pool::take_idle(Block* block, const Need& need) noexcept {
+Grant Pool::take_idle(PoolBlock* block, const Need& need) noexcept {
   idle_.remove(*block);
   if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
-    Block* const rest = split(block, head);
+    PoolBlock* const rest = split(block, head);
     idle_.insert(*block);
     block = rest;
   }
@@ -106,25 +106,25 @@ Grant Pool::take_idle(Block* block, const Need& need) noexcept {
 }
 
 // Leaves `size` bytes of `block`, which is idle and in no index; the rest stays idle.
-void Pool::cut(Block* block, std::uint64_t size) noexcept {
+void Pool::cut(PoolBlock* block, std::uint64_t size) noexcept {
   if (block->size_ > size) {
-    Block* const rest = split(block, size);
+    PoolBlock* const rest = split(block, size);
     rest->state_ = State::idle;
     idle_.insert(*rest);
   }
 }
 
 // `block` waits and fits. What is not needed of it goes on waiting in its place.
-Grant Pool::take_waiting(Block* block, const Need& need, StreamIndex stream,
+Grant Pool::take_waiting(PoolBlock* block, const Need& need, StreamIndex stream,
                          FinishedQuery finished) noexcept {
   index_of(block).remove(*block);
   if (const std::uint64_t head = align_up(block->address_, need.alignment) - block->address_) {
-    Block* const rest = split_waiting(block, head);
+    PoolBlock* const rest = split_waiting(block, head);
     index_of(block).insert(*block);
     block = rest;
   }
   if (block->size_ > need.size) {
-    Block* const rest = split_waiting(block, need.size);
+    PoolBlock* const rest = split_waiting(block, need.size);
     index_of(rest).insert(*rest);
   }
   dequeue(block);
@@ -145,7 +145,7 @@ Grant Pool::take_waiting(Block* block, const Need& need, StreamIndex stream,
 }
 
 // Makes `block`, of the right size and in no index, its owner's.
-void Pool::own(Block* block, std::uint64_t asked) noexcept {
+void Pool::own(PoolBlock* block, std::uint64_t asked) noexcept {
   block->state_ = State::live;
   block->padding_ = block->size_ - asked;
   ++stats_.blocks;
@@ -153,7 +153,7 @@ void Pool::own(Block* block, std::uint64_t asked) noexcept {
   stats_.padding += block->padding_;
 }
 
-void Pool::hand_over(Block* block, std::uint64_t asked) noexcept {
+void Pool::hand_over(PoolBlock* block, std::uint64_t asked) noexcept {
   own(block, asked);
   if (notice_) {
     const std::uint64_t begin = block->address_ - base_;
@@ -170,7 +170,7 @@ Result<Grant> Pool::allocate(const PoolRequest& request, FinishedQuery finished)
       is_power_of_two(request.alignment) && !notice_ && slab_.ready() &&
       (lanes_waiting_ >> request.stream & 1) == 0) {
     const std::uint64_t size = align_up(request.bytes, alignment_);
-    if (Block* const block = idle_.take(size)) {
+    if (PoolBlock* const block = idle_.take(size)) {
       cut(block, size);
       own(block, request.bytes);
       return Grant{block};
@@ -194,11 +194,11 @@ Result<Grant> Pool::allocate_by_plan(const PoolRequest& request, FinishedQuery f
   }
   // A much larger block is left whole while there is finished memory: small blocks cut out of large
   // ones that wait would scatter over the range.
-  Block* const own = lanes_[request.stream].by_size.find(need);
+  PoolBlock* const own = lanes_[request.stream].by_size.find(need);
   if (own != nullptr && own->size_ <= need.padded + need.padded / 2) {
     return take_waiting(own, need, request.stream, finished);
   }
-  if (Block* const block = idle_.find(need)) {
+  if (PoolBlock* const block = idle_.find(need)) {
     return take_idle(block, need);
   }
   return allocate_slowly(request, need, finished);
@@ -207,13 +207,13 @@ Result<Grant> Pool::allocate_by_plan(const PoolRequest& request, FinishedQuery f
 Result<Grant> Pool::allocate_slowly(const PoolRequest& request, const Need& need,
                                     FinishedQuery finished) noexcept {
   collect(finished);
-  if (Block* const block = idle_.find(need)) {
+  if (PoolBlock* const block = idle_.find(need)) {
     return take_idle(block, need);
   }
-  if (Block* const block = lanes_[request.stream].by_size.find(need)) {
+  if (PoolBlock* const block = lanes_[request.stream].by_size.find(need)) {
     return take_waiting(block, need, request.stream, finished);
   }
-  Result<Block*> grown = grow(need, request);
+  Result<PoolBlock*> grown = grow(need, request);
   if (grown) {
     return take_idle(*grown, need);
   }
@@ -221,10 +221,10 @@ Result<Grant> Pool::allocate_slowly(const PoolRequest& request, const Need& need
     return postpone(grown.error());
   }
   // From here on every block is looked at, since the alternative is to fail.
-  if (Block* const block = idle_.find_any(need)) {
+  if (PoolBlock* const block = idle_.find_any(need)) {
     return take_idle(block, need);
   }
-  if (Block* const block = find_waiting(need, request.stream)) {
+  if (PoolBlock* const block = find_waiting(need, request.stream)) {
     return take_waiting(block, need, request.stream, finished);
   }
   PoolRequest again = request;
@@ -258,13 +258,13 @@ Result<Grant> Pool::postpone(Error error) noexcept {
 
 // Makes `block`, which is in no index, idle and joins it with idle neighbours. In line, since it is
 // most of what a release does.
-[[gnu::always_inline]] inline Block* Pool::join_idle(Block* block) noexcept {
+[[gnu::always_inline]] inline PoolBlock* Pool::join_idle(PoolBlock* block) noexcept {
   block->state_ = State::idle;
-  if (Block* const right = block->right_; right != nullptr && right->is(State::idle)) {
+  if (PoolBlock* const right = block->right_; right != nullptr && right->is(State::idle)) {
     idle_.remove(*right);
     absorb_right(block);
   }
-  if (Block* const left = block->left_; left != nullptr && left->is(State::idle)) {
+  if (PoolBlock* const left = block->left_; left != nullptr && left->is(State::idle)) {
     idle_.remove(*left);
     absorb_right(left);
     block = left;
@@ -273,7 +273,7 @@ Result<Grant> Pool::postpone(Error error) noexcept {
   return block;
 }
 
-Block* Pool::coalesce(Block* block) noexcept {
+PoolBlock* Pool::coalesce(PoolBlock* block) noexcept {
   if (notice_) {
     const std::uint64_t begin = block->address_ - base_;
     source_.on_free({begin, begin + block->size_});
@@ -281,7 +281,7 @@ Block* Pool::coalesce(Block* block) noexcept {
   return join_idle(block);
 }
 
-void Pool::release(Block* block, const Frontier& last_uses) noexcept {
+void Pool::release(PoolBlock* block, const Frontier& last_uses) noexcept {
   REPRISE_CHECK(block->is(State::live), "a block is released once");
   --stats_.blocks;
   stats_.in_use -= block->size();
@@ -294,7 +294,7 @@ void Pool::release(Block* block, const Frontier& last_uses) noexcept {
   }
 }
 
-void Pool::release_slowly(Block* block, const Frontier& last_uses) noexcept {
+void Pool::release_slowly(PoolBlock* block, const Frontier& last_uses) noexcept {
   stats_.waiting += block->size_;
   gather(block, last_uses);
   // Plant 11 is caught by "a guarded range is not carved again".
@@ -305,7 +305,7 @@ void Pool::release_slowly(Block* block, const Frontier& last_uses) noexcept {
   }
 }
 
-Result<Guard> Pool::guard(Block* block, ByteRange range) noexcept {
+Result<Guard> Pool::guard(PoolBlock* block, ByteRange range) noexcept {
   REPRISE_CHECK(block != nullptr && (block->is(State::live) || block->is(State::pinned)),
                 "a guard is put on a block that somebody owns or guards");
   if (range.begin > range.end || range.end > block->size_) {
@@ -327,7 +327,7 @@ Result<Guard> Pool::guard(Block* block, ByteRange range) noexcept {
   return Guard{*this, *block, range};
 }
 
-void Pool::unguard(Block& block, ByteRange range) noexcept {
+void Pool::unguard(PoolBlock& block, ByteRange range) noexcept {
   const std::uint64_t begin = block.address_ + range.begin;
   guards_.remove({begin, begin + range.size()});
   stats_.guarded = guards_.covered();

@@ -59,10 +59,10 @@ struct PoolRequest {
 };
 
 /// A block, and whether the asking stream must wait on the device before it touches the bytes: for
-/// the points of Block::earlier() that are on other streams. Seldom so. Any stream that is handed
-/// the block later waits for all of Block::earlier() that is not its own.
+/// the points of PoolBlock::earlier() that are on other streams. Seldom so. Any stream that is
+/// handed the block later waits for all of PoolBlock::earlier() that is not its own.
 struct Grant {
-  Block* block = nullptr;
+  PoolBlock* block = nullptr;
   bool waits = false;
 };
 
@@ -70,7 +70,7 @@ struct Grant {
 struct PageRun {
   std::uint64_t first = 0;
   std::uint64_t count = 0;
-  Block* block = nullptr;
+  PoolBlock* block = nullptr;
 };
 
 /// One block in a picture of the pool. Bytes count from the first address.
@@ -121,8 +121,8 @@ public:
   Result<Grant> allocate(const PoolRequest& request, FinishedQuery finished) noexcept;
 
   /// Gives a block back. `last_uses` are the uses that may be unfinished; those that
-  /// Block::earlier() names are remembered here. If there are none, the bytes are free at once.
-  void release(Block* block, const Frontier& last_uses) noexcept;
+  /// PoolBlock::earlier() names are remembered here. If there are none, the bytes are free at once.
+  void release(PoolBlock* block, const Frontier& last_uses) noexcept;
 
   /// Frees and coalesces every block that waits for nothing but what `finished` says is finished.
   void collect(FinishedQuery finished) noexcept;
@@ -133,7 +133,7 @@ public:
 
   /// Pins `range` of the block, counted from its start. Errc::out_of_range if it reaches beyond the
   /// block, Errc::out_of_memory without host memory. An empty range gives an empty guard.
-  Result<Guard> guard(Block* block, ByteRange range) noexcept;
+  Result<Guard> guard(PoolBlock* block, ByteRange range) noexcept;
 
   /// Growth in two steps, for devices that map pages on another thread: after Errc::would_block,
   /// sets aside the pages that the request needs. The caller maps them and says how it went; then
@@ -161,19 +161,19 @@ private:
   // Blocks that one backend stream was the last to use.
   struct Lane {
     detail::SizeIndex<2> by_size;  // Those that no other stream has to finish with.
-    Block* oldest = nullptr;       // All whose frontier begins with this stream, by position.
-    Block* newest = nullptr;
+    PoolBlock* oldest = nullptr;   // All whose frontier begins with this stream, by position.
+    PoolBlock* newest = nullptr;
     StreamPosition finished = 0;  // The highest position observed finished.
   };
   // Blocks with more last users than a record holds wait together for the uses of all of them.
   // Those that come while one crowd is waited for form the next, so each is waited for at last.
   struct Crowd {
     Frontier uses;
-    Block* first = nullptr;
+    PoolBlock* first = nullptr;
   };
   // Where a request could grow, and how much of it must be mapped.
   struct Spot {
-    Block* hole = nullptr;
+    PoolBlock* hole = nullptr;
     std::uint64_t bytes = 0;
   };
 
@@ -184,43 +184,43 @@ private:
                                 FinishedQuery finished) noexcept;
   Result<Grant> fail(Error error) noexcept;
   Result<Grant> postpone(Error error) noexcept;
-  Grant take_idle(Block* block, const Need& need) noexcept;
-  void cut(Block* block, std::uint64_t size) noexcept;
-  Grant take_waiting(Block* block, const Need& need, StreamIndex stream,
+  Grant take_idle(PoolBlock* block, const Need& need) noexcept;
+  void cut(PoolBlock* block, std::uint64_t size) noexcept;
+  Grant take_waiting(PoolBlock* block, const Need& need, StreamIndex stream,
                      FinishedQuery finished) noexcept;
-  void own(Block* block, std::uint64_t asked) noexcept;
-  void hand_over(Block* block, std::uint64_t asked) noexcept;
-  void release_slowly(Block* block, const Frontier& last_uses) noexcept;
-  Block* split(Block* block, std::uint64_t size) noexcept;
-  void absorb_right(Block* block) noexcept;
-  Block* join_idle(Block* block) noexcept;
-  Block* coalesce(Block* block) noexcept;
-  void unguard(Block& block, ByteRange range) noexcept;
+  void own(PoolBlock* block, std::uint64_t asked) noexcept;
+  void hand_over(PoolBlock* block, std::uint64_t asked) noexcept;
+  void release_slowly(PoolBlock* block, const Frontier& last_uses) noexcept;
+  PoolBlock* split(PoolBlock* block, std::uint64_t size) noexcept;
+  void absorb_right(PoolBlock* block) noexcept;
+  PoolBlock* join_idle(PoolBlock* block) noexcept;
+  PoolBlock* coalesce(PoolBlock* block) noexcept;
+  void unguard(PoolBlock& block, ByteRange range) noexcept;
 
   // Blocks that wait, pool_waiting.cpp.
   bool is_known_finished(StreamPoint point) const noexcept;
-  void gather(Block* block, const Frontier& last_uses) noexcept;
-  void settle(Block* block) noexcept;
-  Block* free_waiting(Block* block) noexcept;
-  void enqueue(Block* block) noexcept;
-  void enqueue_behind(Block* block, Block* older) noexcept;
-  void dequeue(Block* block) noexcept;
-  detail::SizeIndex<2>& index_of(const Block* block) noexcept;
-  Block* split_waiting(Block* block, std::uint64_t size) noexcept;
-  Block* find_waiting(const Need& need, StreamIndex stream) const noexcept;
+  void gather(PoolBlock* block, const Frontier& last_uses) noexcept;
+  void settle(PoolBlock* block) noexcept;
+  PoolBlock* free_waiting(PoolBlock* block) noexcept;
+  void enqueue(PoolBlock* block) noexcept;
+  void enqueue_behind(PoolBlock* block, PoolBlock* older) noexcept;
+  void dequeue(PoolBlock* block) noexcept;
+  detail::SizeIndex<2>& index_of(const PoolBlock* block) noexcept;
+  PoolBlock* split_waiting(PoolBlock* block, std::uint64_t size) noexcept;
+  PoolBlock* find_waiting(const Need& need, StreamIndex stream) const noexcept;
   void collect_lane(StreamIndex stream, FinishedQuery finished) noexcept;
   void collect_crowds(FinishedQuery finished) noexcept;
 
   // Pages, pool_pages.cpp.
-  bool spot_at(Block* hole, const Need& need, Spot& spot) const noexcept;
+  bool spot_at(PoolBlock* hole, const Need& need, Spot& spot) const noexcept;
   bool find_spot(const Need& need, Spot& spot) const noexcept;
   Result<PageRun> set_aside(const Need& need) noexcept;
-  Block* take_in(const PageRun& run, bool mapped) noexcept;
-  Result<Block*> grow(const Need& need, const PoolRequest& request) noexcept;
+  PoolBlock* take_in(const PageRun& run, bool mapped) noexcept;
+  Result<PoolBlock*> grow(const Need& need, const PoolRequest& request) noexcept;
   bool reclaim_for(const Need& need, Errc refusal) noexcept;
-  PageRun whole_pages(const Block& block) const noexcept;
-  std::uint64_t unmap_last(Block* block, std::uint64_t most) noexcept;
-  Block* make_hole(Block* block) noexcept;
+  PageRun whole_pages(const PoolBlock& block) const noexcept;
+  std::uint64_t unmap_last(PoolBlock* block, std::uint64_t most) noexcept;
+  PoolBlock* make_hole(PoolBlock* block) noexcept;
   std::uint64_t room() const noexcept { return limit_ - stats_.reserved - set_aside_; }
 
   PageSource& source_;
@@ -233,7 +233,7 @@ private:
   std::uint64_t set_aside_ = 0;  // Bytes of pages between begin_growth and end_growth.
 
   detail::BlockSlab slab_;
-  Block* last_ = nullptr;            // The rightmost block.
+  PoolBlock* last_ = nullptr;        // The rightmost block.
   detail::SizeIndex<5> idle_;        // Finished memory.
   detail::SizeIndex<2> holes_;       // Unmapped pages.
   detail::SizeIndex<2> mixed_;       // Waiting blocks with last uses on two or three streams.

@@ -9,8 +9,8 @@ class PoolAudit {
 public:
   explicit PoolAudit(const Pool& pool) noexcept : pool_(pool) {}
 
-  static const Block* leftmost(const Pool& pool) noexcept {
-    const Block* first = pool.last_;
+  static const PoolBlock* leftmost(const Pool& pool) noexcept {
+    const PoolBlock* first = pool.last_;
     while (first->left_ != nullptr) {
       first = first->left_;
     }
@@ -19,7 +19,7 @@ public:
 
   static std::vector<PoolPiece> pieces(const Pool& pool) {
     std::vector<PoolPiece> pieces;
-    for (const Block* block = leftmost(pool); block != nullptr; block = block->right_) {
+    for (const PoolBlock* block = leftmost(pool); block != nullptr; block = block->right_) {
       const std::uint64_t begin = block->address_ - pool.base_;
       pieces.push_back({{begin, begin + block->size_}, block->state_, block->guarded()});
     }
@@ -37,10 +37,10 @@ private:
   using State = BlockState;
 
   void walk_addresses() {
-    const Block* first = leftmost(pool_);
+    const PoolBlock* first = leftmost(pool_);
     REPRISE_CHECK(first->address_ == pool_.base_, "the first block starts at the base");
-    for (const Block* block = first; block != nullptr; block = block->right_) {
-      const Block* const right = block->right_;
+    for (const PoolBlock* block = first; block != nullptr; block = block->right_) {
+      const PoolBlock* const right = block->right_;
       REPRISE_CHECK(right == nullptr || (right->left_ == block && right->address_ == block->end()),
                     "I14: blocks neither overlap nor leave gaps");
       REPRISE_CHECK(right != nullptr || block == pool_.last_, "the last block is known");
@@ -55,7 +55,7 @@ private:
     }
   }
 
-  void check_block(const Block& block) {
+  void check_block(const PoolBlock& block) {
     const bool joinable = block.is(State::idle) || block.is(State::hole);
     REPRISE_CHECK(!joinable || block.right_ == nullptr || !block.right_->is(block.state_),
                   "free neighbours are joined");
@@ -100,9 +100,9 @@ private:
   }
 
   template <unsigned bits>
-  static bool is_listed(const SizeIndex<bits>& index, const Block& wanted) {
+  static bool is_listed(const SizeIndex<bits>& index, const PoolBlock& wanted) {
     bool found = false;
-    index.for_each_from(wanted.size_, [&](const Block& block) {
+    index.for_each_from(wanted.size_, [&](const PoolBlock& block) {
       found = &block == &wanted;
       return !found;
     });
@@ -112,8 +112,8 @@ private:
   void walk_queues() {
     for (StreamIndex stream = 0; stream < Pool::max_streams; ++stream) {
       const Pool::Lane& lane = pool_.lanes_[stream];
-      const Block* last = nullptr;
-      for (const Block* block = lane.oldest; block != nullptr; block = block->newer_) {
+      const PoolBlock* last = nullptr;
+      for (const PoolBlock* block = lane.oldest; block != nullptr; block = block->newer_) {
         const StreamPoint point = block->frontier_[0];
         REPRISE_CHECK(block->is(State::waiting) && point.stream == stream && block->older_ == last,
                       "a queue holds what waits for its stream");
@@ -134,7 +134,7 @@ private:
   void walk_crowds() {
     std::uint64_t members = 0;
     for (const Pool::Crowd& crowd : pool_.crowds_) {
-      for (const Block* block = crowd.first; block != nullptr; block = block->after_) {
+      for (const PoolBlock* block = crowd.first; block != nullptr; block = block->after_) {
         REPRISE_CHECK(block->is(State::crowded), "a crowd holds crowded blocks");
         ++members;
       }

@@ -10,9 +10,9 @@
 namespace reprise {
 
 // How much of `hole` a request needs, counting idle neighbours; false if it cannot hold it.
-bool Pool::spot_at(Block* hole, const Need& need, Spot& spot) const noexcept {
-  const Block* const left = hole->left_;
-  const Block* const right = hole->right_;
+bool Pool::spot_at(PoolBlock* hole, const Need& need, Spot& spot) const noexcept {
+  const PoolBlock* const left = hole->left_;
+  const PoolBlock* const right = hole->right_;
   const bool from_left = left != nullptr && left->is(State::idle);
   const std::uint64_t begin = from_left ? left->address_ : hole->address_;
   const std::uint64_t end = align_up(begin, need.alignment) + need.size;
@@ -29,7 +29,7 @@ bool Pool::spot_at(Block* hole, const Need& need, Spot& spot) const noexcept {
 // the limit, else of all holes.
 bool Pool::find_spot(const Need& need, Spot& spot) const noexcept {
   bool found = false;
-  const auto consider = [&](Block* hole) {
+  const auto consider = [&](PoolBlock* hole) {
     Spot here;
     if (hole != nullptr && hole->is(State::hole) && spot_at(hole, need, here) &&
         (!found || here.bytes < spot.bytes)) {
@@ -43,7 +43,7 @@ bool Pool::find_spot(const Need& need, Spot& spot) const noexcept {
   consider(holes_.find(pages));
   consider(last_);
   if (!found || spot.bytes > room()) {
-    holes_.for_each_from(page_size_, [&](Block& hole) {
+    holes_.for_each_from(page_size_, [&](PoolBlock& hole) {
       consider(&hole);
       return true;
     });
@@ -60,12 +60,12 @@ Result<PageRun> Pool::set_aside(const Need& need) noexcept {
   if (spot.bytes > room()) {
     return Error{Errc::over_limit, 0, "the limit of the pool would be exceeded"};
   }
-  Block* const hole = spot.hole;
+  PoolBlock* const hole = spot.hole;
   const std::uint64_t wanted = std::min({align_up(growth_bytes_, page_size_), hole->size_, room()});
   const std::uint64_t bytes = std::max(spot.bytes, wanted);
   holes_.remove(*hole);
   if (hole->size_ > bytes) {
-    Block* const rest = split(hole, bytes);
+    PoolBlock* const rest = split(hole, bytes);
     rest->state_ = State::hole;
     holes_.insert(*rest);
   }
@@ -75,8 +75,8 @@ Result<PageRun> Pool::set_aside(const Need& need) noexcept {
 }
 
 // Answers the idle block that the pages are part of, null if they were not mapped.
-Block* Pool::take_in(const PageRun& run, bool mapped) noexcept {
-  Block* const block = run.block;
+PoolBlock* Pool::take_in(const PageRun& run, bool mapped) noexcept {
+  PoolBlock* const block = run.block;
   REPRISE_CHECK(block != nullptr && block->is(State::mapping), "growth ends once");
   set_aside_ -= block->size_;
   if (!mapped) {
@@ -88,7 +88,7 @@ Block* Pool::take_in(const PageRun& run, bool mapped) noexcept {
   return coalesce(block);
 }
 
-Result<Block*> Pool::grow(const Need& need, const PoolRequest& request) noexcept {
+Result<PoolBlock*> Pool::grow(const Need& need, const PoolRequest& request) noexcept {
   if (request.pages == PageUpdate::forbidden) {
     return Error{Errc::growth_forbidden, 0, "new pages are needed, and forbidden now"};
   }
@@ -106,7 +106,7 @@ Result<Block*> Pool::grow(const Need& need, const PoolRequest& request) noexcept
     return run.error();
   }
   const Result<void> mapped = source_.map(run.value().first, run.value().count);
-  Block* const block = take_in(run.value(), mapped.has_value());
+  PoolBlock* const block = take_in(run.value(), mapped.has_value());
   if (!mapped) {
     return mapped.error();
   }
@@ -133,14 +133,14 @@ void Pool::end_growth(const PageRun& run, bool mapped) noexcept {
 }
 
 // The pages that lie wholly in `block`.
-PageRun Pool::whole_pages(const Block& block) const noexcept {
+PageRun Pool::whole_pages(const PoolBlock& block) const noexcept {
   const std::uint64_t first = align_up(block.address_ - base_, page_size_) / page_size_;
   const std::uint64_t end = (block.end() - base_) / page_size_;
   return {first, end > first ? end - first : 0, nullptr};
 }
 
 // Unmaps up to `most` bytes of whole pages at the end of an idle block; answers how many.
-std::uint64_t Pool::unmap_last(Block* block, std::uint64_t most) noexcept {
+std::uint64_t Pool::unmap_last(PoolBlock* block, std::uint64_t most) noexcept {
   PageRun run = whole_pages(*block);
   const std::uint64_t count = std::min(run.count, most / page_size_);
   run.first += run.count - count;
@@ -152,7 +152,7 @@ std::uint64_t Pool::unmap_last(Block* block, std::uint64_t most) noexcept {
   idle_.remove(*block);
   cut(block, begin + bytes - block->address_);
   if (begin > block->address_) {
-    Block* const rest = split(block, begin - block->address_);
+    PoolBlock* const rest = split(block, begin - block->address_);
     idle_.insert(*block);
     block = rest;
   }
@@ -162,13 +162,13 @@ std::uint64_t Pool::unmap_last(Block* block, std::uint64_t most) noexcept {
 }
 
 // Makes `block`, which is in no index, a hole and joins it with neighbouring holes.
-Block* Pool::make_hole(Block* block) noexcept {
+PoolBlock* Pool::make_hole(PoolBlock* block) noexcept {
   block->state_ = State::hole;
-  if (Block* const right = block->right_; right != nullptr && right->is(State::hole)) {
+  if (PoolBlock* const right = block->right_; right != nullptr && right->is(State::hole)) {
     holes_.remove(*right);
     absorb_right(block);
   }
-  if (Block* const left = block->left_; left != nullptr && left->is(State::hole)) {
+  if (PoolBlock* const left = block->left_; left != nullptr && left->is(State::hole)) {
     holes_.remove(*left);
     absorb_right(left);
     block = left;
@@ -186,13 +186,13 @@ bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
   if (refusal == Errc::growth_forbidden) {
     return false;
   }
-  const auto pages_of = [this](const Block* block) {
+  const auto pages_of = [this](const PoolBlock* block) {
     const bool idle = block != nullptr && block->is(State::idle);
     return idle ? whole_pages(*block).count * page_size_ : 0;
   };
   Spot spot;
   std::uint64_t least = UINT64_MAX;
-  holes_.for_each_from(page_size_, [&](Block& hole) {
+  holes_.for_each_from(page_size_, [&](PoolBlock& hole) {
     Spot here;
     if (spot_at(&hole, need, here)) {
       const std::uint64_t cost = here.bytes + pages_of(hole.left_) + pages_of(hole.right_);
@@ -206,10 +206,10 @@ bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
   }
   const bool by_limit = refusal == Errc::over_limit;
   const std::uint64_t wanted = by_limit ? spot.bytes - std::min(spot.bytes, room()) : spot.bytes;
-  const Block* const left = spot.hole->left_;
-  const Block* const right = spot.hole->right_;
+  const PoolBlock* const left = spot.hole->left_;
+  const PoolBlock* const right = spot.hole->right_;
   std::uint64_t there = 0;
-  idle_.for_each_from(page_size_, [&](Block& block) {
+  idle_.for_each_from(page_size_, [&](PoolBlock& block) {
     there += &block == left || &block == right ? 0 : pages_of(&block);
     return there < wanted;
   });
@@ -218,7 +218,7 @@ bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
   }
   ++stats_.reclaims;
   std::uint64_t done = 0;
-  idle_.for_each_from(page_size_, [&](Block& block) {
+  idle_.for_each_from(page_size_, [&](PoolBlock& block) {
     if (&block != left && &block != right) {
       done += unmap_last(&block, wanted - done);
     }
@@ -230,7 +230,7 @@ bool Pool::reclaim_for(const Need& need, Errc refusal) noexcept {
 std::uint64_t Pool::trim(FinishedQuery finished) noexcept {
   collect(finished);
   std::uint64_t bytes = 0;
-  idle_.for_each_from(page_size_, [&](Block& block) {
+  idle_.for_each_from(page_size_, [&](PoolBlock& block) {
     bytes += unmap_last(&block, block.size_);
     return true;
   });

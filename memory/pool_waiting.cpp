@@ -19,7 +19,7 @@ bool Pool::is_known_finished(StreamPoint point) const noexcept {
 }
 
 // Notes in `block` what may be unfinished of `last_uses` and of what earlier owners left.
-void Pool::gather(Block* block, const Frontier& last_uses) noexcept {
+void Pool::gather(PoolBlock* block, const Frontier& last_uses) noexcept {
   if (last_uses.empty()) {
     return;
   }
@@ -45,7 +45,7 @@ void Pool::gather(Block* block, const Frontier& last_uses) noexcept {
 }
 
 // Where a block goes that nobody owns or guards any more.
-void Pool::settle(Block* block) noexcept {
+void Pool::settle(PoolBlock* block) noexcept {
   if (block->crowded_) {
     // Its uses were noted in the crowd waited for now or in the next; the next one ends after both.
     block->state_ = State::crowded;
@@ -64,26 +64,26 @@ void Pool::settle(Block* block) noexcept {
   index_of(block).insert(*block);
 }
 
-Block* Pool::free_waiting(Block* block) noexcept {
+PoolBlock* Pool::free_waiting(PoolBlock* block) noexcept {
   stats_.waiting -= block->size_;
   return coalesce(block);
 }
 
-detail::SizeIndex<2>& Pool::index_of(const Block* block) noexcept {
+detail::SizeIndex<2>& Pool::index_of(const PoolBlock* block) noexcept {
   return block->frontier_.size() == 1 ? lanes_[block->frontier_[0].stream].by_size : mixed_;
 }
 
 // Streams release in the order of their work, or nearly so: the walk is short.
-void Pool::enqueue(Block* block) noexcept {
+void Pool::enqueue(PoolBlock* block) noexcept {
   const StreamPoint point = block->frontier_[0];
-  Block* older = lanes_[point.stream].newest;
+  PoolBlock* older = lanes_[point.stream].newest;
   while (older != nullptr && older->frontier_[0].position > point.position) {
     older = older->older_;
   }
   enqueue_behind(block, older);
 }
 
-void Pool::enqueue_behind(Block* block, Block* older) noexcept {
+void Pool::enqueue_behind(PoolBlock* block, PoolBlock* older) noexcept {
   const StreamIndex stream = block->frontier_[0].stream;
   Lane& lane = lanes_[stream];
   block->older_ = older;
@@ -93,7 +93,7 @@ void Pool::enqueue_behind(Block* block, Block* older) noexcept {
   lanes_waiting_ |= std::uint64_t{1} << stream;
 }
 
-void Pool::dequeue(Block* block) noexcept {
+void Pool::dequeue(PoolBlock* block) noexcept {
   const StreamIndex stream = block->frontier_[0].stream;
   Lane& lane = lanes_[stream];
   (block->older_ != nullptr ? block->older_->newer_ : lane.oldest) = block->newer_;
@@ -104,8 +104,8 @@ void Pool::dequeue(Block* block) noexcept {
 }
 
 // Splits a block that waits. The rest waits for the same, next to it in the queue.
-Block* Pool::split_waiting(Block* block, std::uint64_t size) noexcept {
-  Block* const rest = split(block, size);
+PoolBlock* Pool::split_waiting(PoolBlock* block, std::uint64_t size) noexcept {
+  PoolBlock* const rest = split(block, size);
   rest->state_ = State::waiting;
   const bool copied = rest->frontier_.copy_from(block->frontier_);
   REPRISE_CHECK(copied, "a block's frontier is held in place");
@@ -115,14 +115,14 @@ Block* Pool::split_waiting(Block* block, std::uint64_t size) noexcept {
 
 // A block for `stream` that may need a wait: its own first, then the smallest of another stream,
 // then one that several streams used.
-Block* Pool::find_waiting(const Need& need, StreamIndex stream) const noexcept {
-  if (Block* const own = lanes_[stream].by_size.find_any(need)) {
+PoolBlock* Pool::find_waiting(const Need& need, StreamIndex stream) const noexcept {
+  if (PoolBlock* const own = lanes_[stream].by_size.find_any(need)) {
     return own;
   }
-  Block* best = nullptr;
+  PoolBlock* best = nullptr;
   for (std::uint64_t lanes = lanes_waiting_; lanes != 0; lanes &= lanes - 1) {
     const auto at = static_cast<StreamIndex>(std::countr_zero(lanes));
-    Block* const block = lanes_[at].by_size.find_any(need);
+    PoolBlock* const block = lanes_[at].by_size.find_any(need);
     if (block != nullptr && (best == nullptr || block->size_ < best->size_)) {
       best = block;
     }
@@ -139,7 +139,7 @@ void Pool::collect(FinishedQuery finished) noexcept {
 
 void Pool::collect_lane(StreamIndex stream, FinishedQuery finished) noexcept {
   Lane& lane = lanes_[stream];
-  while (Block* const block = lane.oldest) {
+  while (PoolBlock* const block = lane.oldest) {
     const StreamPoint point = block->frontier_[0];
     if (!is_known_finished(point)) {
       if (!finished(point)) {
@@ -162,7 +162,7 @@ void Pool::collect_crowds(FinishedQuery finished) noexcept {
     if (!crowds_[0].uses.empty()) {
       return;
     }
-    while (Block* const block = crowds_[0].first) {
+    while (PoolBlock* const block = crowds_[0].first) {
       crowds_[0].first = block->after_;
       block->crowded_ = false;
       free_waiting(block);

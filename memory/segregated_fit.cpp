@@ -8,9 +8,9 @@ namespace reprise::detail {
 
 bool BlockSlab::grow(std::size_t count) noexcept {
   const std::size_t fresh = std::max(chunk_blocks, count - spare_count_);
-  Block* blocks = nullptr;
+  PoolBlock* blocks = nullptr;
   try {
-    chunks_.push_back(std::make_unique<Block[]>(fresh));
+    chunks_.push_back(std::make_unique<PoolBlock[]>(fresh));
     blocks = chunks_.back().get();
   } catch (const std::bad_alloc&) {
     return false;

@@ -37,9 +37,9 @@ public:
 
   bool empty() const noexcept { return rows_in_use_ == 0; }
 
-  void insert(Block& block) noexcept {
+  void insert(PoolBlock& block) noexcept {
     const unsigned at = class_of(block.size_);
-    Block* const head = heads_[at];
+    PoolBlock* const head = heads_[at];
     block.before_ = nullptr;
     block.after_ = head;
     heads_[at] = &block;
@@ -51,8 +51,8 @@ public:
     }
   }
 
-  void remove(Block& block) noexcept {
-    Block* const after = block.after_;
+  void remove(PoolBlock& block) noexcept {
+    PoolBlock* const after = block.after_;
     if (block.before_ != nullptr) {
       block.before_->after_ = after;
       if (after != nullptr) after->before_ = block.before_;
@@ -63,9 +63,9 @@ public:
 
   /// Removes and answers a block of `size` bytes or more, or null; may miss one whose class is that
   /// of the request.
-  Block* take(std::uint64_t size) noexcept {
+  PoolBlock* take(std::uint64_t size) noexcept {
     unsigned at = class_of(size);
-    Block* block = heads_[at];
+    PoolBlock* block = heads_[at];
     if (block != nullptr && block->size_ < size) {
       block = block->after_;
       for (int i = 1; i < tries && block != nullptr; ++i, block = block->after_) {
@@ -85,8 +85,8 @@ public:
   }
 
   /// A block that fits, or null; may miss one as take() does.
-  Block* find(const Need& need) const noexcept {
-    Block* block = heads_[class_of(need.size)];
+  PoolBlock* find(const Need& need) const noexcept {
+    PoolBlock* block = heads_[class_of(need.size)];
     for (int i = 0; block != nullptr && i < tries; ++i, block = block->after_) {
       if (need.fits(block->address_, block->end())) return block;
     }
@@ -95,9 +95,9 @@ public:
   }
 
   /// The same without a miss, by walking every class that may hold one.
-  Block* find_any(const Need& need) const noexcept {
-    Block* found = nullptr;
-    for_each_from(need.size, [&](Block& block) {
+  PoolBlock* find_any(const Need& need) const noexcept {
+    PoolBlock* found = nullptr;
+    for_each_from(need.size, [&](PoolBlock& block) {
       if (!need.fits(block.address_, block.end())) return true;
       found = &block;
       return false;
@@ -117,8 +117,8 @@ public:
       in_row &= row == row_of(start) ? ~0u << column_of(start) : ~0u;
       for (; in_row != 0; in_row &= in_row - 1) {
         const auto column = lowest(in_row);
-        for (Block* block = heads_[row << column_bits | column]; block != nullptr;) {
-          Block* const next = block->after_;
+        for (PoolBlock* block = heads_[row << column_bits | column]; block != nullptr;) {
+          PoolBlock* const next = block->after_;
           if (!visit(*block)) return;
           block = next;
         }
@@ -160,7 +160,7 @@ private:
   }
 
   // Removes the first block of a class, which `after` follows.
-  void remove_first(unsigned at, Block* after) noexcept {
+  void remove_first(unsigned at, PoolBlock* after) noexcept {
     heads_[at] = after;
     if (after != nullptr) {
       after->before_ = nullptr;
@@ -172,7 +172,7 @@ private:
   std::uint64_t rows_in_use_ = 0;
   std::uint32_t columns_in_use_[rows + 1] =
       {};  // One row more, for what lies above the last class.
-  Block* heads_[rows * columns] = {};
+  PoolBlock* heads_[rows * columns] = {};
 };
 
 /// Where block records come from. Chunks are kept until the slab goes.
@@ -187,15 +187,15 @@ public:
   bool ready() const noexcept { return spare_ != nullptr; }
 
   /// A record whose links are to be set.
-  Block* make() noexcept {
+  PoolBlock* make() noexcept {
     REPRISE_CHECK(spare_ != nullptr, "block records are reserved before they are made");
-    Block* const made = spare_;
+    PoolBlock* const made = spare_;
     spare_ = made->right_;
     --spare_count_;
     return made;
   }
 
-  void put(Block* block) noexcept {
+  void put(PoolBlock* block) noexcept {
     block->state_ = BlockState::spare;
     block->right_ = spare_;
     spare_ = block;
@@ -207,9 +207,9 @@ private:
 
   bool grow(std::size_t count) noexcept;
 
-  Block* spare_ = nullptr;
+  PoolBlock* spare_ = nullptr;
   std::size_t spare_count_ = 0;
-  std::vector<std::unique_ptr<Block[]>> chunks_;
+  std::vector<std::unique_ptr<PoolBlock[]>> chunks_;
 };
 
 }  // namespace reprise::detail

@@ -186,7 +186,7 @@ void Actor::record(Operation& operation, Window& window) {
 void Actor::guard(GraphState& graph) {
   std::vector<Guard> guards;
   for (const HoldRef& hold : graph.recording->holds()) {
-    Block* const block = hold->device.block;
+    PoolBlock* const block = hold->device.block;
     if (block == nullptr) continue;
     auto guard = pool_.guard(block, {0, hold->size()});
     if (!guard) throw std::bad_alloc();

@@ -42,7 +42,7 @@ boost::system::error_code to_asio_code(const FailurePtr& failure) noexcept {
   return {static_cast<int>(failure->code), asio_category()};
 }
 
-bool operator==(const boost::system::error_code& code, Errc condition) noexcept {
+bool detail::says(const boost::system::error_code& code, Errc condition) noexcept {
   return code == make_error_condition(condition) ||
          static_cast<std::error_code>(code) == make_error_code(condition);
 }

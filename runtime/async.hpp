@@ -36,17 +36,14 @@ inline boost::system::error_condition make_error_condition(Errc code) noexcept {
   return {static_cast<int>(code), asio_category()};
 }
 
+namespace detail {
+bool says(const boost::system::error_code& code, Errc condition) noexcept;
+}
+
 /// Whether `code`, of a completion or made from Errc in any other way, says `condition`. Preferred
 /// over Boost's own comparison, which would take Errc for a code of the standard library.
-bool operator==(const boost::system::error_code& code, Errc condition) noexcept;
-inline bool operator==(Errc condition, const boost::system::error_code& code) noexcept {
-  return code == condition;
-}
-inline bool operator!=(const boost::system::error_code& code, Errc condition) noexcept {
-  return !(code == condition);
-}
-inline bool operator!=(Errc condition, const boost::system::error_code& code) noexcept {
-  return !(code == condition);
+inline bool operator==(const boost::system::error_code& code, Errc condition) noexcept {
+  return detail::says(code, condition);
 }
 
 }  // namespace reprise
@@ -262,8 +259,8 @@ struct Initiate {
 /// Starts an asynchronous operation with result T for any completion token.
 ///
 /// `start` is called once, when the token says so, with the reply that the device is to answer. It
-/// is noexcept, owns what it needs (with asio::deferred it outlives this call), and keeps its device
-/// alive. `failure`, if not null, receives the record, null for success, before the handler is
+/// is noexcept, owns what it needs (with asio::deferred it outlives this call), and keeps its
+/// device alive. `failure`, if not null, receives the record, null for success, before the handler is
 /// submitted.
 template <class T, class Token, class Start>
 auto initiate(AsyncContext context, Token&& token, FailurePtr* failure, Start&& start) {

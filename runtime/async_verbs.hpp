@@ -35,8 +35,8 @@ auto launch_with_token(const Client& client, const Kernel<void(A...)>& kernel, c
     auto start = [client, kernel, grid,
                   bound = std::make_tuple(std::get<I>(arguments)...)](Reply* reply) noexcept {
       post_accepted(reply, "launch", [&] {
-        const auto values = std::apply(
-            [](const auto&... each) { return LaunchArguments<A...>(each...); }, bound);
+        const auto values =
+            std::apply([](const auto&... each) { return LaunchArguments<A...>(each...); }, bound);
         return make_launch(client, kernel.definition(), grid, values.view());
       });
     };

@@ -22,7 +22,8 @@ namespace detail {
 
 /// What a Future and the operation behind it share, whatever the result.
 ///
-/// States of `continuation_`: null → a job, by attach(); null or a job → finished_mark, by finish().
+/// States of `continuation_`: null → a job, by attach(); null or a job → finished_mark, by
+/// finish().
 /// Whoever comes second hands the job to the courier.
 class FutureState : public Job {
 public:

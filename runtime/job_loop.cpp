@@ -83,8 +83,6 @@ bool JobLoop::close(std::uint64_t deadline_ns) noexcept {
     give_up();
     return true;
   }
-  // Relaxed: a job that is under way anyway may just miss it.
-  deadline_ns_.store(deadline_ns, std::memory_order_relaxed);
   if (!std::exchange(close_asked_, true)) try_post(closing_job_);
   if (thread_->join(deadline_ns)) return true;
   give_up();
@@ -132,12 +130,7 @@ void JobLoop::run_here(Job& job) noexcept {
 bool JobLoop::step() noexcept {
   Job* const job = take();
   if (job == nullptr) return false;
-  const std::uint64_t deadline = deadline_ns_.load(std::memory_order_relaxed);
-  if (deadline != Host::never_ns && job != &closing_job_ && host_->now_ns() >= deadline) {
-    job->destroy(*job);
-  } else {
-    run_here(*job);
-  }
+  run_here(*job);
   return true;
 }
 

@@ -88,7 +88,6 @@ private:
   Closing closing_job_;
   bool close_asked_ = false;
   bool closing_ = false;  // the loop's own: closing_job_ has run
-  std::atomic<std::uint64_t> deadline_ns_{Host::never_ns};
   std::atomic<std::uint64_t> exceptions_{0};
   // Jobs that library threads posted after the close.
   std::atomic<Job*> too_late_{nullptr};

@@ -129,7 +129,8 @@ private:
 /// until all have left; so a context can go at any moment. Late cells of cancelled and destroyed
 /// operations keep the queue by a reference each.
 ///
-/// Threads   push() by the device's, with enter(); add() by initiating ones; pump() by the context's.
+/// Threads   push() by the device's, with enter(); add() by initiating ones; pump() by the
+///           context's.
 class PortQueue {
 public:
   /// Makes the context call pump() soon, on a thread of its own. Called by one thread at a time.

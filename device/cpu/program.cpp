@@ -15,7 +15,7 @@ struct alignas(64) CpuProgram::Node {
   CpuBody body;
   const void* callable;
   const std::byte* arguments;
-  Block3 block;
+  Block block;
   std::uint32_t index;  // In the plan.
 
   void run() const { body(callable, arguments, block); }
@@ -36,18 +36,18 @@ struct CpuProgram::ChildNode {
 class CpuProgram::Calls {
 public:
   template <class C>
-  static void operand(const void* what, const std::byte*, const Block3&) {
+  static void operand(const void* what, const std::byte*, const Block&) {
     execute(*static_cast<const C*>(what));
   }
-  static void host_call(const void* what, const std::byte*, const Block3&) {
+  static void host_call(const void* what, const std::byte*, const Block&) {
     const auto& host = *static_cast<const command::HostCall*>(what);
     host.call(host.context);
   }
-  static void split(const void* what, const std::byte*, const Block3&) {
+  static void split(const void* what, const std::byte*, const Block&) {
     const auto& node = *static_cast<const SplitNode*>(what);
     node.program->splitter_.run(*node.launch, node.program->stream_, &node.cost);
   }
-  static void child(const void* what, const std::byte*, const Block3&) {
+  static void child(const void* what, const std::byte*, const Block&) {
     const auto& node = *static_cast<const ChildNode*>(what);
     auto& program = static_cast<CpuProgram&>(*node.child->program);
     std::atomic<const void*> at{nullptr};
@@ -87,7 +87,7 @@ void CpuProgram::add(const PlanNode& plan, std::uint32_t index) {
     if (blocks == 1) {
       const KernelDefinition& kernel = *launch->kernel;
       nodes_.push_back({kernel.cpu, kernel.callable.get(), launch->arguments,
-                        Block3{{0, 0, 0}, launch->grid.blocks, launch->grid.threads}, index});
+                        Block{{0, 0, 0}, launch->grid.blocks, launch->grid.threads}, index});
     } else if (blocks > 1) {
       split_nodes_.push_back({this, launch, {}});
       add_call(&Calls::split, &split_nodes_.back(), index);

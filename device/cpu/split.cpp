@@ -25,10 +25,10 @@ void run_blocks(const command::Launch& launch, std::uint64_t from, std::uint64_t
   const CpuBody body = launch.kernel->cpu;
   const void* const callable = launch.kernel->callable.get();
   const std::uint64_t row = from / count.x;
-  Block3 block{Dim3{static_cast<std::uint32_t>(from % count.x),
-                    static_cast<std::uint32_t>(row % count.y),
-                    static_cast<std::uint32_t>(row / count.y)},
-               count, launch.grid.threads};
+  Block block{Dim3{static_cast<std::uint32_t>(from % count.x),
+                   static_cast<std::uint32_t>(row % count.y),
+                   static_cast<std::uint32_t>(row / count.y)},
+              count, launch.grid.threads};
   for (std::uint64_t i = from; i < to; ++i) {
     if (stop && stop->load(std::memory_order_relaxed)) return;
     body(callable, launch.arguments, block);

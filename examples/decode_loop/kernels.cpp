@@ -45,33 +45,33 @@ void rotate(float* pair, float cosine, float sine) {
 
 }  // namespace
 
-void embed_body(Block3 block, In<float> table, In<std::int32_t> token, Out<float> out) {
+void embed_body(Block block, In<float> table, In<std::int32_t> token, Out<float> out) {
   const std::size_t dim = out.size();
   const std::size_t row = row_of(token[0], table.size() / dim, "token");
   for (const std::size_t i : block.range(dim)) out[i] = table[row * dim + i];
 }
 
-void rmsnorm_body(Block3 block, In<float> x, In<float> weight, Out<float> out) {
+void rmsnorm_body(Block block, In<float> x, In<float> weight, Out<float> out) {
   const float mean = dot(x.data(), x.data(), x.size()) / static_cast<float>(x.size());
   const float scale = 1.0F / std::sqrt(mean + 1e-5F);
   for (const std::size_t i : block.range(out.size())) out[i] = weight[i] * (scale * x[i]);
 }
 
-void matmul_body(Block3 block, In<float> x, In<float> w, Out<float> out) {
+void matmul_body(Block block, In<float> x, In<float> w, Out<float> out) {
   const std::size_t n = x.size();
   for (const std::size_t row : block.range(out.size())) {
     out[row] = dot(w.data() + row * n, x.data(), n);
   }
 }
 
-void matmul_add_body(Block3 block, In<float> x, In<float> w, InOut<float> out) {
+void matmul_add_body(Block block, In<float> x, In<float> w, InOut<float> out) {
   const std::size_t n = x.size();
   for (const std::size_t row : block.range(out.size())) {
     out[row] += dot(w.data() + row * n, x.data(), n);
   }
 }
 
-void rope_body(Block3 block, In<float> table, In<std::int32_t> position, InOut<float> q,
+void rope_body(Block block, In<float> table, In<std::int32_t> position, InOut<float> q,
                InOut<float> k, std::uint32_t head_size) {
   const std::size_t row = row_of(position[0], table.size() / head_size, "position");
   const float* angles = table.data() + row * head_size;
@@ -83,7 +83,7 @@ void rope_body(Block3 block, In<float> table, In<std::int32_t> position, InOut<f
   }
 }
 
-void store_body(Block3 block, In<float> k, In<float> v, In<std::int32_t> position,
+void store_body(Block block, In<float> k, In<float> v, In<std::int32_t> position,
                 Update<float> key_cache, Update<float> value_cache) {
   const std::size_t dim = k.size();
   const std::size_t row = row_of(position[0], key_cache.size() / dim, "position");
@@ -93,7 +93,7 @@ void store_body(Block3 block, In<float> k, In<float> v, In<std::int32_t> positio
   }
 }
 
-void attention_body(Block3 block, In<float> q, In<float> key_cache, In<float> value_cache,
+void attention_body(Block block, In<float> q, In<float> key_cache, In<float> value_cache,
                     In<std::int32_t> position, Update<float> scores, Out<float> out,
                     AttentionShape shape) {
   const std::size_t size = shape.head_size;
@@ -115,13 +115,13 @@ void attention_body(Block3 block, In<float> q, In<float> key_cache, In<float> va
   }
 }
 
-void swiglu_body(Block3 block, InOut<float> gate, In<float> up) {
+void swiglu_body(Block block, InOut<float> gate, In<float> up) {
   for (const std::size_t i : block.range(gate.size())) {
     gate[i] = gate[i] / (1.0F + std::exp(-gate[i])) * up[i];
   }
 }
 
-void pick_body(Block3, In<float> logits, In<std::int32_t> prompt, InOut<std::int32_t> position,
+void pick_body(Block, In<float> logits, In<std::int32_t> prompt, InOut<std::int32_t> position,
                Out<std::int32_t> token) {
   position[0] += 1;
   const auto at = static_cast<std::size_t>(position[0]);

@@ -10,7 +10,7 @@
 namespace decode_loop {
 
 using examples::Op;
-using reprise::Block3;
+using reprise::Block;
 using reprise::In;
 using reprise::InOut;
 using reprise::Out;
@@ -28,36 +28,36 @@ struct AttentionShape {
 // of the arguments are those of the Llama papers.
 
 /// out = the row of `table` that belongs to `token`.
-void embed_body(Block3 block, In<float> table, In<std::int32_t> token, Out<float> out);
+void embed_body(Block block, In<float> table, In<std::int32_t> token, Out<float> out);
 
 /// out = x / rms(x) * weight.
-void rmsnorm_body(Block3 block, In<float> x, In<float> weight, Out<float> out);
+void rmsnorm_body(Block block, In<float> x, In<float> weight, Out<float> out);
 
 /// out = w x, where w has one row for each element of out.
-void matmul_body(Block3 block, In<float> x, In<float> w, Out<float> out);
+void matmul_body(Block block, In<float> x, In<float> w, Out<float> out);
 
 /// out += w x.
-void matmul_add_body(Block3 block, In<float> x, In<float> w, InOut<float> out);
+void matmul_add_body(Block block, In<float> x, In<float> w, InOut<float> out);
 
 /// Turns each pair of q and of k by its angle at `position`; `table` is Model::rope_table().
-void rope_body(Block3 block, In<float> table, In<std::int32_t> position, InOut<float> q,
+void rope_body(Block block, In<float> table, In<std::int32_t> position, InOut<float> q,
                InOut<float> k, std::uint32_t head_size);
 
 /// Writes k and v as row `position` of the caches.
-void store_body(Block3 block, In<float> k, In<float> v, In<std::int32_t> position,
+void store_body(Block block, In<float> k, In<float> v, In<std::int32_t> position,
                 Update<float> key_cache, Update<float> value_cache);
 
 /// out = softmax(q K / sqrt(head_size)) V for each head, over the rows up to `position`.
-void attention_body(Block3 block, In<float> q, In<float> key_cache, In<float> value_cache,
+void attention_body(Block block, In<float> q, In<float> key_cache, In<float> value_cache,
                     In<std::int32_t> position, Update<float> scores, Out<float> out,
                     AttentionShape shape);
 
 /// gate = silu(gate) * up.
-void swiglu_body(Block3 block, InOut<float> gate, In<float> up);
+void swiglu_body(Block block, InOut<float> gate, In<float> up);
 
 /// Steps to the next position. Its token is the prompt's, or the likeliest after the prompt.
-void pick_body(Block3 block, In<float> logits, In<std::int32_t> prompt,
-               InOut<std::int32_t> position, Out<std::int32_t> token);
+void pick_body(Block block, In<float> logits, In<std::int32_t> prompt, InOut<std::int32_t> position,
+               Out<std::int32_t> token);
 
 inline const Op embed{"embed", embed_body};
 inline const Op rmsnorm{"rmsnorm", rmsnorm_body};

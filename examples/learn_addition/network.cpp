@@ -52,13 +52,13 @@ std::vector<float> initial_parameters(std::uint64_t seed) {
   return parameters;
 }
 
-void draw_body(Block3 block, In<Sum> sums, In<std::uint32_t> step, Out<Sum> batch) {
+void draw_body(Block block, In<Sum> sums, In<std::uint32_t> step, Out<Sum> batch) {
   for (const std::size_t row : block.range(batch.size())) {
     batch[row] = sums[mix(std::uint64_t{step[0]} * batch.size() + row) % sums.size()];
   }
 }
 
-void spell_body(Block3 block, In<Sum> batch, Out<float> questions, Out<std::uint32_t> answers) {
+void spell_body(Block block, In<Sum> batch, Out<float> questions, Out<std::uint32_t> answers) {
   for (const std::size_t row : block.range(batch.size())) {
     float* question = questions.data() + row * question_size;
     std::fill_n(question, question_size, 0.0F);
@@ -71,7 +71,7 @@ void spell_body(Block3 block, In<Sum> batch, Out<float> questions, Out<std::uint
   }
 }
 
-void dense_body(Block3 block, In<float> x, In<float> parameters, Out<float> out, LayerShape shape) {
+void dense_body(Block block, In<float> x, In<float> parameters, Out<float> out, LayerShape shape) {
   const std::size_t outputs = shape.outputs;
   const float* biases = parameters.data() + shape.inputs * outputs;
   for (const std::size_t row : block.range(out.size() / outputs)) {
@@ -84,7 +84,7 @@ void dense_body(Block3 block, In<float> x, In<float> parameters, Out<float> out,
   }
 }
 
-void loss_body(Block3 block, In<float> scores, In<std::uint32_t> answers, Out<float> losses,
+void loss_body(Block block, In<float> scores, In<std::uint32_t> answers, Out<float> losses,
                Out<float> gradient) {
   const float scale = 1.0F / static_cast<float>(losses.size());
   for (const std::size_t row : block.range(losses.size())) {
@@ -97,7 +97,7 @@ void loss_body(Block3 block, In<float> scores, In<std::uint32_t> answers, Out<fl
   }
 }
 
-void parameter_gradient_body(Block3 block, In<float> x, In<float> out_gradient, Out<float> gradient,
+void parameter_gradient_body(Block block, In<float> x, In<float> out_gradient, Out<float> gradient,
                              LayerShape shape) {
   const std::size_t inputs = shape.inputs;
   const std::size_t outputs = shape.outputs;
@@ -113,7 +113,7 @@ void parameter_gradient_body(Block3 block, In<float> x, In<float> out_gradient, 
   }
 }
 
-void input_gradient_body(Block3 block, In<float> x, In<float> out_gradient, In<float> parameters,
+void input_gradient_body(Block block, In<float> x, In<float> out_gradient, In<float> parameters,
                          Out<float> gradient, LayerShape shape) {
   const std::size_t inputs = shape.inputs;
   const std::size_t outputs = shape.outputs;
@@ -127,7 +127,7 @@ void input_gradient_body(Block3 block, In<float> x, In<float> out_gradient, In<f
   }
 }
 
-void adam_body(Block3 block, In<float> gradient, In<std::uint32_t> step, InOut<float> parameters,
+void adam_body(Block block, In<float> gradient, In<std::uint32_t> step, InOut<float> parameters,
                InOut<float> mean, InOut<float> variance, Learning learning) {
   const auto count = static_cast<float>(step[0] + 1);
   const float left = 1.0F - static_cast<float>(step[0]) / static_cast<float>(learning.steps);
@@ -143,7 +143,7 @@ void adam_body(Block3 block, In<float> gradient, In<std::uint32_t> step, InOut<f
   }
 }
 
-void end_step_body(Block3, In<float> losses, InOut<std::uint32_t> step, Update<float> curve) {
+void end_step_body(Block, In<float> losses, InOut<std::uint32_t> step, Update<float> curve) {
   if (step[0] >= curve.size()) {
     throw std::out_of_range("step is " + std::to_string(step[0]) + " of " +
                             std::to_string(curve.size()));
@@ -154,7 +154,7 @@ void end_step_body(Block3, In<float> losses, InOut<std::uint32_t> step, Update<f
   step[0] += 1;
 }
 
-void decide_body(Block3 block, In<float> scores, Out<std::uint32_t> numbers) {
+void decide_body(Block block, In<float> scores, Out<std::uint32_t> numbers) {
   for (const std::size_t row : block.range(numbers.size())) {
     const float* digit_scores = scores.data() + row * answer_size;
     numbers[row] = 0;

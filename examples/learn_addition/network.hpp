@@ -12,7 +12,7 @@
 
 namespace learn_addition {
 
-using reprise::Block3;
+using reprise::Block;
 using reprise::In;
 using reprise::InOut;
 using reprise::Out;
@@ -51,35 +51,35 @@ std::vector<float> initial_parameters(std::uint64_t seed);
 // Bodies. Matrices are row-major; a batch has one row for each question.
 
 /// Draws a batch for `step` from all sums that are learned from.
-void draw_body(Block3 block, In<Sum> sums, In<std::uint32_t> step, Out<Sum> batch);
+void draw_body(Block block, In<Sum> sums, In<std::uint32_t> step, Out<Sum> batch);
 
 /// Spells the sums of a batch: one-hot questions, and the digits of the answers.
-void spell_body(Block3 block, In<Sum> batch, Out<float> questions, Out<std::uint32_t> answers);
+void spell_body(Block block, In<Sum> batch, Out<float> questions, Out<std::uint32_t> answers);
 
 /// out = the layer's answer to x.
-void dense_body(Block3 block, In<float> x, In<float> parameters, Out<float> out, LayerShape shape);
+void dense_body(Block block, In<float> x, In<float> parameters, Out<float> out, LayerShape shape);
 
 /// How wrong each row of scores is (cross entropy over its digits), and the gradient of the mean.
-void loss_body(Block3 block, In<float> scores, In<std::uint32_t> answers, Out<float> losses,
+void loss_body(Block block, In<float> scores, In<std::uint32_t> answers, Out<float> losses,
                Out<float> gradient);
 
 /// Gradient of a layer's parameters, from that of its outputs.
-void parameter_gradient_body(Block3 block, In<float> x, In<float> out_gradient, Out<float> gradient,
+void parameter_gradient_body(Block block, In<float> x, In<float> out_gradient, Out<float> gradient,
                              LayerShape shape);
 
 /// Gradient of a layer's inputs, which were the outputs of a layer with relu.
-void input_gradient_body(Block3 block, In<float> x, In<float> out_gradient, In<float> parameters,
+void input_gradient_body(Block block, In<float> x, In<float> out_gradient, In<float> parameters,
                          Out<float> gradient, LayerShape shape);
 
 /// One step of learning.
-void adam_body(Block3 block, In<float> gradient, In<std::uint32_t> step, InOut<float> parameters,
+void adam_body(Block block, In<float> gradient, In<std::uint32_t> step, InOut<float> parameters,
                InOut<float> mean, InOut<float> variance, Learning learning);
 
 /// Enters the batch's mean loss as element `step` of the curve and goes on to the next step.
-void end_step_body(Block3 block, In<float> losses, InOut<std::uint32_t> step, Update<float> curve);
+void end_step_body(Block block, In<float> losses, InOut<std::uint32_t> step, Update<float> curve);
 
 /// The numbers that the best scores of each row spell.
-void decide_body(Block3 block, In<float> scores, Out<std::uint32_t> numbers);
+void decide_body(Block block, In<float> scores, Out<std::uint32_t> numbers);
 
 inline const reprise::Kernel draw{"draw", draw_body};
 inline const reprise::Kernel spell{"spell", spell_body};

@@ -11,7 +11,7 @@ namespace examples {
 /// a device and a plain loop.
 template <class... A>
 struct Op {
-  using Body = void (*)(reprise::Block3, A...);
+  using Body = void (*)(reprise::Block, A...);
 
   Op(std::string_view name, Body body_) : kernel(name, body_), body(body_) {}
 

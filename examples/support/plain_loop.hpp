@@ -43,7 +43,7 @@ public:
   template <class... Parameters, class... Arguments>
   void operator()(const Op<Parameters...>& op, std::uint32_t items,
                   const Arguments&... arguments) const {
-    op.body(reprise::Block3{{0, 0, 0}, {1, 1, 1}, {items, 1, 1}}, as<Parameters>(arguments)...);
+    op.body(reprise::Block{{0, 0, 0}, {1, 1, 1}, {items, 1, 1}}, as<Parameters>(arguments)...);
   }
 
 private:

@@ -57,7 +57,7 @@ std::uint32_t add(Recorder& recorder, const HoldRef& hold, ByteRange range, Acce
   return *added;
 }
 
-const Kernel nothing{"nothing", [](const Block3&, Update<int>) {}};
+const Kernel nothing{"nothing", [](const Block&, Update<int>) {}};
 
 }  // namespace
 
@@ -432,7 +432,7 @@ TEST_CASE("a launch keeps its kernel even if it is only named by the command", "
   const std::weak_ptr<int> watch = body;
   Recorder recorder;
   {
-    const Kernel kernel{"kept", [body](const Block3&, int) {}};
+    const Kernel kernel{"kept", [body](const Block&, int) {}};
     RecordedNode node;
     node.command = command::Launch{kernel.definition().get(), Grid{1}, nullptr};
     REQUIRE(recorder.add(std::move(node)));

@@ -52,7 +52,7 @@ std::vector<std::uint32_t> after(const Recording& recording, std::uint32_t node)
   return {edges.begin(), edges.end()};
 }
 
-const Kernel add_one{"add_one", [](const Block3& block, In<float> in, Out<float> out) {
+const Kernel add_one{"add_one", [](const Block& block, In<float> in, Out<float> out) {
                        for (const auto i : block.range(in.size())) out[i] = in[i] + 1;
                      }};
 

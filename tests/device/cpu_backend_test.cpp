@@ -21,7 +21,7 @@ using namespace reprise::test;
 
 namespace {
 
-const Kernel append{"append", [](Block3, Update<int> log, Update<int> count, int value) {
+const Kernel append{"append", [](Block, Update<int> log, Update<int> count, int value) {
                       log[std::size_t(count[0]++)] = value;
                     }};
 
@@ -407,7 +407,7 @@ TEST_CASE("a kernel that never returns makes stop say its name", "[device][cpu][
   const auto backend = make_cpu_backend(real_host(), small_cpu(2));
   REQUIRE(backend->start(notice));
   Gate gate;
-  const Kernel endless{"endless", [&gate](Block3, Update<int>) { gate.pass(); }};
+  const Kernel endless{"endless", [&gate](Block, Update<int>) { gate.pass(); }};
   std::vector<int> none;
   TestWork work;
   work.launch(endless, 1, none);

@@ -85,7 +85,7 @@ TEST_CASE("errors of the standard library are named in the text", "[device][cpu]
 
 TEST_CASE("a failing kernel is named", "[device][cpu][B13]") {
   CpuRig rig(small_cpu(1));
-  const Kernel fails{"fails", [](Block3, Update<int>) { throw std::runtime_error("no"); }};
+  const Kernel fails{"fails", [](Block, Update<int>) { throw std::runtime_error("no"); }};
   std::vector<int> none;
   TestWork& work = rig.work();
   work.launch(fails, 1, none);

@@ -92,9 +92,10 @@ TEST_CASE("a stream left for a helper that never came is kicked with the next ki
   rig->kick(Backend::no_stream);
   rig.wait(left);
   rig.wait(next);
+  CHECK(rig->finished(0) == 1);
 }
 
-TEST_CASE("a helper leaves after the command that made it done and hands the rest over",
+TEST_CASE("a helper leaves after the command that made it done and the next kick starts the rest",
           "[device][cpu][help][threads]") {
   CpuRig rig(small_cpu(1));
   UntilFlag until;
@@ -112,6 +113,7 @@ TEST_CASE("a helper leaves after the command that made it done and hands the res
   rig->kick(0);
   rig->help(0, until);
   CHECK(first.thread == std::this_thread::get_id());
+  rig->kick(Backend::no_stream);
   rig.wait(b);
   CHECK(second.thread != std::this_thread::get_id());
   CHECK(second.role == ThreadRole::worker);
@@ -235,7 +237,7 @@ TEST_CASE("stop waits for helpers and names what one of them runs",
   const auto backend = make_cpu_backend(real_host(), small_cpu(1));
   REQUIRE(backend->start(notice));
   Gate gate;
-  const Kernel endless{"endless", [&gate](Block3, Update<int>) { gate.pass(); }};
+  const Kernel endless{"endless", [&gate](Block, Update<int>) { gate.pass(); }};
   std::vector<int> none;
   TestWork work;
   work.launch(endless, 1, none);

@@ -20,13 +20,13 @@ using namespace reprise::test;
 namespace {
 
 const Kernel count_blocks{"count_blocks",
-                          [](Block3 block, Update<std::uint8_t> seen) { ++seen[block.linear()]; }};
+                          [](Block block, Update<std::uint8_t> seen) { ++seen[block.linear()]; }};
 
 }  // namespace
 
 TEST_CASE("a grid runs each of its blocks once with its place in three dimensions",
           "[device][cpu]") {
-  const Kernel note{"note", [](Block3 block, Update<std::uint32_t> at, Update<int> times) {
+  const Kernel note{"note", [](Block block, Update<std::uint32_t> at, Update<int> times) {
                       const auto i = std::size_t(block.linear());
                       at[i] = block.index.x + 100 * block.index.y + 10'000 * block.index.z;
                       ++times[i];
@@ -66,7 +66,7 @@ TEST_CASE("a long launch is spread over idle workers", "[device][cpu][threads]")
   host.wait_for_sleepers(2);
   Gate meeting;
   std::vector<std::uint8_t> seen(64);
-  const Kernel meet{"meet", [&meeting](Block3 block, Update<std::uint8_t> blocks) {
+  const Kernel meet{"meet", [&meeting](Block block, Update<std::uint8_t> blocks) {
                       ++blocks[block.linear()];
                       // The first is what is measured; two others meet.
                       if (block.index.x != 0) meeting.pass(2);
@@ -129,7 +129,7 @@ TEST_CASE("a short launch stays on one thread and wakes nobody", "[device][cpu][
   CpuRig rig(options, host);
   host.wait_for_sleepers(2);
   std::set<std::thread::id> threads;
-  const Kernel note{"note", [&threads](Block3, Update<int>) {
+  const Kernel note{"note", [&threads](Block, Update<int>) {
                       threads.insert(std::this_thread::get_id());  // A race if two run.
                     }};
   std::vector<int> none;
@@ -152,7 +152,7 @@ TEST_CASE("a throwing block ends the launch once the others have stopped",
   Gate meeting;
   std::atomic<int> running{0};
   std::atomic<int> blocks{0};
-  const Kernel fails{"fails", [&](Block3 block, Update<int>) {
+  const Kernel fails{"fails", [&](Block block, Update<int>) {
                        ++running;
                        ++blocks;
                        if (block.index.x != 0) {
@@ -189,7 +189,7 @@ TEST_CASE("a spread launch has not finished while one of its blocks still runs",
   std::atomic<bool> moved_on{false};
   std::atomic<bool> too_early{false};
   std::thread::id owner;
-  const Kernel kernel{"kernel", [&](Block3 block, Update<int>) {
+  const Kernel kernel{"kernel", [&](Block block, Update<int>) {
                         if (block.index.x == 0) {
                           owner = std::this_thread::get_id();
                           return;

@@ -31,13 +31,13 @@ ByteRange range_of(std::span<T> span) {
   return {begin, begin + span.size_bytes()};
 }
 
-const Kernel add{"add", [](Block3 block, In<int> a, In<int> b, Out<int> out) {
+const Kernel add{"add", [](Block block, In<int> a, In<int> b, Out<int> out) {
                    for (std::size_t i : block.range(out.size())) out[i] = a[i] + b[i];
                  }};
-const Kernel bump{"bump", [](Block3 block, InOut<int> x, int by) {
+const Kernel bump{"bump", [](Block block, InOut<int> x, int by) {
                     for (std::size_t i : block.range(x.size())) x[i] += by;
                   }};
-const Kernel fails{"fails", [](Block3, In<int>, Out<int>) { throw std::runtime_error("told to"); }};
+const Kernel fails{"fails", [](Block, In<int>, Out<int>) { throw std::runtime_error("told to"); }};
 
 /// A recording made by hand, kept as an actor keeps one.
 class Plan {
@@ -282,7 +282,7 @@ TEST_CASE("what must be written whole is good again and what may be written is n
           "[device][cpu][program][N3]") {
   CpuRig rig(small_cpu(0));
   Data data;
-  const Kernel touch{"touch", [](Block3, Update<int>) {}};
+  const Kernel touch{"touch", [](Block, Update<int>) {}};
   Plan plan;
   plan.launch("bad", fails, Grid{1}, data.a, data.c);
   plan.launch("may write", touch, Grid{1}, data.c);
@@ -352,7 +352,7 @@ TEST_CASE("a program works again after it failed", "[device][cpu][program]") {
   CpuRig rig(small_cpu(1));
   Data data;
   bool broken = true;
-  const Kernel sometimes{"sometimes", [&broken](Block3, Out<int> out) {
+  const Kernel sometimes{"sometimes", [&broken](Block, Out<int> out) {
                            if (broken) throw std::runtime_error("broken");
                            for (int& x : out) x = 9;
                          }};
@@ -371,7 +371,7 @@ TEST_CASE("a program works again after it failed", "[device][cpu][program]") {
 TEST_CASE("a failing block fails its node", "[device][cpu][program][N3]") {
   CpuRig rig(small_cpu(1));
   Data data;
-  const Kernel last{"last", [](Block3 block, Out<int>) {
+  const Kernel last{"last", [](Block block, Out<int>) {
                       if (block.index.x == 7) throw 7;
                     }};
   Plan plan;
@@ -391,7 +391,7 @@ TEST_CASE("nodes with several blocks are spread like launches", "[device][cpu][p
   CpuRig rig(small_cpu(2), host);
   host.wait_for_sleepers(2);
   Gate meeting;
-  const Kernel meet{"meet", [&meeting](Block3 block, Update<int> x) {
+  const Kernel meet{"meet", [&meeting](Block block, Update<int> x) {
                       ++x[block.index.x];
                       if (block.index.x != 0) meeting.pass(2);
                     }};
@@ -432,7 +432,7 @@ TEST_CASE("without memory to tell nodes apart a failure claims the whole run",
   CpuRig rig(small_cpu(0));
   Data data;
   std::optional<HostMemoryFault> fault;
-  const Kernel starves{"starves", [&fault](Block3, Out<int>) {
+  const Kernel starves{"starves", [&fault](Block, Out<int>) {
                          fault.emplace(1, HostMemoryFault::Flavour::from_then_on);
                          throw 1;
                        }};
@@ -458,7 +458,7 @@ constexpr std::size_t model_bytes = 32;
 
 // Reads `in`, writes `out`; the last argument says whether it throws half way.
 const Kernel mix{"mix",
-                 [](Block3, In<std::uint8_t> in, Out<std::uint8_t> out, int salt, int throws) {
+                 [](Block, In<std::uint8_t> in, Out<std::uint8_t> out, int salt, int throws) {
                    auto sum = std::uint8_t(salt);
                    for (std::uint8_t x : in) sum = std::uint8_t(sum * 31 + x);
                    for (std::size_t i = 0; i < out.size(); ++i) {

@@ -27,7 +27,7 @@ View view(std::vector<T>& values) {
   return View{values.data(), values.size()};
 }
 
-Block3 block(std::uint32_t index, std::uint32_t count, std::uint32_t threads) {
+Block block(std::uint32_t index, std::uint32_t count, std::uint32_t threads) {
   return {{index, 0, 0}, {count, 1, 1}, {threads, 1, 1}};
 }
 

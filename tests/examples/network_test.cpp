@@ -25,7 +25,7 @@ View view(std::vector<T>& values) {
   return View{values.data(), values.size()};
 }
 
-Block3 whole(std::size_t items) {
+Block whole(std::size_t items) {
   return {{0, 0, 0}, {1, 1, 1}, {static_cast<std::uint32_t>(items), 1, 1}};
 }
 

@@ -25,12 +25,12 @@ constexpr std::uint64_t page = 1024;
 struct Room {
   explicit Room(std::uint64_t pages = 64) : source(page, pages), pool(source, {.alignment = 64}) {}
 
-  Block* take(std::uint64_t bytes, StreamIndex stream = 0) {
+  PoolBlock* take(std::uint64_t bytes, StreamIndex stream = 0) {
     auto grant = pool.allocate({.bytes = bytes, .stream = stream}, progress);
     REQUIRE(grant);
     return grant->block;
   }
-  Guard guard(Block* block, ByteRange range) {
+  Guard guard(PoolBlock* block, ByteRange range) {
     auto made = pool.guard(block, range);
     REQUIRE(made);
     return std::move(made).value();
@@ -45,7 +45,7 @@ struct Room {
 
 TEST_CASE("guarded bytes are the union of the guarded ranges", "[memory][I15]") {
   Room room;
-  Block* const block = room.take(1000);
+  PoolBlock* const block = room.take(1000);
   Guard first = room.guard(block, {100, 300});
   Guard second = room.guard(block, {200, 500});
   Guard third = room.guard(block, {600, 700});
@@ -63,7 +63,7 @@ TEST_CASE("guarded bytes are the union of the guarded ranges", "[memory][I15]") 
 TEST_CASE("two guards on one range may be dropped in either order", "[memory][I18]") {
   for (const bool first_first : {true, false}) {
     Room room;
-    Block* const block = room.take(512);
+    PoolBlock* const block = room.take(512);
     Guard first = room.guard(block, {0, 512});
     Guard second = room.guard(block, {0, 512});
     CHECK(room.pool.stats().guarded == 512);
@@ -80,13 +80,13 @@ TEST_CASE("two guards on one range may be dropped in either order", "[memory][I1
 
 TEST_CASE("a guarded range is not carved again", "[memory][I17][B190][B212]") {
   Room room;
-  Block* const block = room.take(page);
+  PoolBlock* const block = room.take(page);
   const std::uint64_t address = block->address();
   Guard guard = room.guard(block, {0, 64});
   room.pool.release(block, {});
   CHECK(room.pool.stats().in_use == 0);
   CHECK(room.pool.stats().waiting == page);
-  Block* const other = room.take(page);
+  PoolBlock* const other = room.take(page);
   CHECK(other->address() != address);
   CHECK(room.source.pages_mapped() == 2);
   guard.reset();
@@ -96,11 +96,11 @@ TEST_CASE("a guarded range is not carved again", "[memory][I17][B190][B212]") {
 
 TEST_CASE("pages under a guard stay mapped and the rest is given back", "[memory][I17][B193]") {
   Room room;
-  Block* const before = room.take(2 * page);
-  Block* const block = room.take(page + 64);
-  Block* const after = room.take(2 * page - 64);
+  PoolBlock* const before = room.take(2 * page);
+  PoolBlock* const block = room.take(page + 64);
+  PoolBlock* const after = room.take(2 * page - 64);
   Guard guard = room.guard(block, {page, page + 64});
-  for (Block* each : {before, block, after}) room.pool.release(each, {});
+  for (PoolBlock* each : {before, block, after}) room.pool.release(each, {});
   CHECK(room.pool.trim(room.progress) == 3 * page);
   CHECK(room.source.is_mapped({2 * page, 4 * page}));
   CHECK(room.source.pages_mapped() == 2);
@@ -114,8 +114,8 @@ TEST_CASE("pages under a guard stay mapped and the rest is given back", "[memory
 
 TEST_CASE("memory beside a guarded block stays usable", "[memory][I17]") {
   Room room;
-  Block* const block = room.take(256);
-  Block* const neighbour = room.take(256);
+  PoolBlock* const block = room.take(256);
+  PoolBlock* const neighbour = room.take(256);
   const std::uint64_t address = neighbour->address();
   Guard guard = room.guard(block, {0, 256});
   room.pool.release(neighbour, {});
@@ -126,7 +126,7 @@ TEST_CASE("memory beside a guarded block stays usable", "[memory][I17]") {
 TEST_CASE("a block that was guarded and released waits for its last uses too",
           "[memory][I16][I18]") {
   Room room;
-  Block* const block = room.take(page);
+  PoolBlock* const block = room.take(page);
   Guard guard = room.guard(block, {0, page});
   room.pool.release(block, Frontier({3, 10}));
   room.progress.done[3] = 9;
@@ -141,7 +141,7 @@ TEST_CASE("a block that was guarded and released waits for its last uses too",
 
 TEST_CASE("an empty range is guarded by nothing and costs nothing", "[memory]") {
   Room room;
-  Block* const block = room.take(100);
+  PoolBlock* const block = room.take(100);
   Guard guard = room.guard(block, {50, 50});
   CHECK_FALSE(guard);
   CHECK(room.pool.stats().guarded == 0);
@@ -151,7 +151,7 @@ TEST_CASE("an empty range is guarded by nothing and costs nothing", "[memory]") 
 
 TEST_CASE("a guard moves and is counted once", "[memory][I18]") {
   Room room;
-  Block* const block = room.take(256);
+  PoolBlock* const block = room.take(256);
   Guard first = room.guard(block, {0, 128});
   Guard moved = std::move(first);
   CHECK_FALSE(first);  // NOLINT: moved from, on purpose
@@ -166,7 +166,7 @@ TEST_CASE("a guard moves and is counted once", "[memory][I18]") {
 
 TEST_CASE("a guard that host memory refuses changes nothing", "[memory][I18][I19]") {
   Room room;
-  Block* const block = room.take(512);
+  PoolBlock* const block = room.take(512);
   const Guard held = room.guard(block, {100, 200});
   for (std::uint64_t nth = 1; nth <= 2; ++nth) {
     Errc code{};

@@ -68,7 +68,7 @@ private:
     Uses uses{};  // Last uses by those who owned it before.
   };
   struct Live {
-    Block* block;
+    PoolBlock* block;
     Uses uses{};
     std::uint64_t id;
   };
@@ -95,7 +95,7 @@ private:
     if (problem_.empty()) problem_ = what;
   }
   std::uint64_t below(std::uint64_t n) { return random_() % n; }
-  ByteRange range_of(const Block* block) const {
+  ByteRange range_of(const PoolBlock* block) const {
     const std::uint64_t begin = block->address() - source_.base();
     return {begin, begin + block->rounded_size()};
   }
@@ -176,7 +176,7 @@ private:
   }
 
   void check_grant(const PoolRequest& request, const Grant& grant) {
-    const Block* const block = grant.block;
+    const PoolBlock* const block = grant.block;
     const ByteRange range = range_of(block);
     if (block->size() != request.bytes) fail("a block of another size");
     if (block->address() % request.alignment != 0) fail("I14: misaligned");

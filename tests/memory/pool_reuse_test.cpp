@@ -15,7 +15,7 @@ using namespace reprise::test;
 TEST_CASE("the stream that used a block last gets it back at once and without a wait",
           "[memory][I16]") {
   Room room(1024, MiB);
-  Block* const block = room.take(1024, 3);
+  PoolBlock* const block = room.take(1024, 3);
   const std::uint64_t address = block->address();
   room.pool.release(block, Frontier({3, 8}));
   CHECK(room.pool.stats().waiting == 1024);
@@ -31,7 +31,7 @@ TEST_CASE("the stream that used a block last gets it back at once and without a 
 TEST_CASE("another stream is given finished memory or new pages before a block it must wait for",
           "[memory][I16]") {
   Room room(1024, 2048);
-  Block* const block = room.take(1024, 1);
+  PoolBlock* const block = room.take(1024, 1);
   const std::uint64_t address = block->address();
   room.pool.release(block, Frontier({1, 8}));
   CHECK(room.take(1024, 2)->address() != address);  // A new page, no wait.
@@ -110,7 +110,7 @@ TEST_CASE("a block that more streams used than a record holds waits for all of t
 TEST_CASE("a part of a waiting block may be reused and the rest goes on waiting",
           "[memory][I14][I16]") {
   Room room(4096, 4096);
-  Block* const whole = room.take(4096, 1);
+  PoolBlock* const whole = room.take(4096, 1);
   room.pool.release(whole, Frontier({1, 8}));
   auto part = room.pool.allocate({.bytes = 100, .alignment = 1024, .stream = 2}, room.progress);
   REQUIRE(part);
@@ -127,7 +127,7 @@ TEST_CASE("a part of a waiting block may be reused and the rest goes on waiting"
 
 TEST_CASE("collecting asks about the oldest use of each stream only", "[memory]") {
   Room room(1024, MiB);
-  std::vector<Block*> blocks;
+  std::vector<PoolBlock*> blocks;
   for (int i = 0; i < 100; ++i) blocks.push_back(room.take(1024));
   for (StreamPosition i = 100; i > 0; --i) {
     room.pool.release(blocks[i - 1], Frontier({1, i}));
@@ -154,16 +154,16 @@ TEST_CASE("pages that a device still uses are not unmapped", "[memory][I16]") {
 TEST_CASE("a large block that waits is left whole while finished memory serves a small request",
           "[memory][I16]") {
   Room room(4096, 8192);
-  Block* const large = room.take(4096, 1);
-  Block* const small = room.take(1024, 1);
+  PoolBlock* const large = room.take(4096, 1);
+  PoolBlock* const small = room.take(1024, 1);
   room.pool.release(small, {});
   room.pool.release(large, Frontier({1, 8}));
-  Block* const block = room.take(512, 1);
+  PoolBlock* const block = room.take(512, 1);
   CHECK(room.offset(block) == 4096);
   CHECK(room.sizes(BlockState::waiting) == Sizes{4096});
   // It does serve before a page is mapped.
   for (int i = 0; i < 2; ++i) room.take(1792, 1);
-  Block* const part = room.take(512, 1);
+  PoolBlock* const part = room.take(512, 1);
   CHECK(room.offset(part) == 0);
   CHECK(room.pool.stats().reserved == 8192);
   CHECK(room.pool.stats().reuses_same_stream == 1);

@@ -17,7 +17,7 @@ using namespace reprise::test;
 TEST_CASE("a released block serves the same request again with the same usage",
           "[memory][I15][B163][B175]") {
   Room room(512, 4 * KiB);
-  Block* block = room.take(100);
+  PoolBlock* block = room.take(100);
   PoolStats stats = room.pool.stats();
   CHECK(stats.in_use == 100);
   CHECK(stats.padding == 28);
@@ -57,13 +57,13 @@ TEST_CASE("padding is what rounding adds", "[memory][I15][B177]") {
 
 TEST_CASE("what is in use is the sum of what was asked", "[memory][I15][B178][B179]") {
   Room room(4096, MiB);
-  std::vector<Block*> blocks;
+  std::vector<PoolBlock*> blocks;
   for (const std::uint64_t size : {50, 150, 250, 350, 1000, 2000, 3000, 4000, 5000}) {
     blocks.push_back(room.take(size));
   }
   CHECK(room.pool.stats().in_use == 800 + 15000);
   const std::uint64_t reserved = room.pool.stats().reserved;
-  for (Block* block : blocks) room.pool.release(block, {});
+  for (PoolBlock* block : blocks) room.pool.release(block, {});
   CHECK(room.pool.stats().in_use == 0);
   for (const std::uint64_t size : {5000, 4000, 3000, 2000, 1000, 350, 250, 150, 50}) {
     room.take(size);
@@ -77,7 +77,7 @@ TEST_CASE("freeing every other block and asking for similar ones hardly grows th
           "[memory][B180]") {
   Room room(4 * KiB, MiB);
   const Sizes asked{50, 1000, 100, 5000, 200, 10000, 300};
-  std::vector<Block*> blocks;
+  std::vector<PoolBlock*> blocks;
   for (const std::uint64_t size : asked) blocks.push_back(room.take(size));
   const std::uint64_t reserved = room.pool.stats().reserved;
   for (std::size_t i = 0; i < asked.size(); i += 2) room.pool.release(blocks[i], {});
@@ -98,7 +98,7 @@ TEST_CASE("a small block that is freed leaves its page whole", "[memory][B181][B
 
 TEST_CASE("allocation and reuse round a size in the same way", "[memory][B184]") {
   Room room(64 * KiB, MiB);
-  Block* const block = room.take(1025);
+  PoolBlock* const block = room.take(1025);
   room.take(64);  // Keeps what is freed apart from the rest of the page.
   const std::uint64_t address = block->address();
   room.pool.release(block, {});
@@ -108,7 +108,7 @@ TEST_CASE("allocation and reuse round a size in the same way", "[memory][B184]")
 TEST_CASE("free neighbours are one block as soon as they are finished",
           "[memory][I16][B182][B183]") {
   Room room(32 * MiB, 32 * MiB);
-  Block* const half = room.take(16 * MiB);
+  PoolBlock* const half = room.take(16 * MiB);
   room.pool.release(half, Frontier({1, 1}));
   CHECK(room.sizes(BlockState::idle) == Sizes{16 * MiB});
   CHECK(room.sizes(BlockState::waiting) == Sizes{16 * MiB});
@@ -116,10 +116,10 @@ TEST_CASE("free neighbours are one block as soon as they are finished",
   room.pool.collect(room.progress);
   CHECK(room.sizes(BlockState::idle) == Sizes{32 * MiB});
 
-  Block* const a = room.take(4 * MiB);
-  Block* const b = room.take(15 * MiB);
-  Block* const c = room.take(8 * MiB);
-  Block* const d = room.take(4 * MiB);
+  PoolBlock* const a = room.take(4 * MiB);
+  PoolBlock* const b = room.take(15 * MiB);
+  PoolBlock* const c = room.take(8 * MiB);
+  PoolBlock* const d = room.take(4 * MiB);
   CHECK(room.refusal(8 * MiB) == Errc::over_limit);
   room.pool.release(b, {});
   room.take(9 * MiB);
@@ -170,12 +170,12 @@ TEST_CASE("nonsense is refused as an argument", "[memory]") {
 TEST_CASE("the limit refuses what would exceed it and serves again after a free",
           "[memory][I19][B167][B168][B169]") {
   Room room(1024, 2048);
-  Block* const first = room.take(1024);
-  Block* const second = room.take(1024);
+  PoolBlock* const first = room.take(1024);
+  PoolBlock* const second = room.take(1024);
   CHECK(room.refusal(1024) == Errc::over_limit);
   CHECK(room.pool.stats().reserved == 2048);
   room.pool.release(first, {});
-  Block* const third = room.take(1024);
+  PoolBlock* const third = room.take(1024);
   CHECK(room.pool.stats().reserved == 2048);
   room.pool.release(second, {});
   room.pool.release(third, {});
@@ -209,9 +209,9 @@ TEST_CASE("what never fits is told apart and touches nothing", "[memory][I19][B2
 TEST_CASE("cleaning keeps the page of a live block and gives back the others",
           "[memory][I16][B166]") {
   Room room(1024, 16 * KiB);
-  Block* const left = room.take(1024);
-  Block* const middle = room.take(1024);
-  Block* const right = room.take(1024);
+  PoolBlock* const left = room.take(1024);
+  PoolBlock* const middle = room.take(1024);
+  PoolBlock* const right = room.take(1024);
   room.pool.release(left, {});
   room.pool.release(right, {});
   CHECK(room.pool.trim(room.progress) == 2048);
@@ -225,13 +225,13 @@ TEST_CASE("cleaning keeps the page of a live block and gives back the others",
 TEST_CASE("under the limit just enough empty pages are given up for a request",
           "[memory][I19][B241]") {
   Room room(MiB, 7 * MiB);
-  std::vector<Block*> blocks;
-  std::vector<Block*> walls;
+  std::vector<PoolBlock*> blocks;
+  std::vector<PoolBlock*> walls;
   for (const std::uint64_t size : {1, 2, 3}) {
     blocks.push_back(room.take(size * MiB - 64));
     walls.push_back(room.take(64));
   }
-  for (Block* block : blocks) room.pool.release(block, {});
+  for (PoolBlock* block : blocks) room.pool.release(block, {});
   CHECK(room.pool.stats().reserved == 6 * MiB);
   // 1, 2 and 3 MiB minus the walls are free, none of it is 4 MiB in a row.
   room.take(4 * MiB);
@@ -242,7 +242,7 @@ TEST_CASE("under the limit just enough empty pages are given up for a request",
 
 TEST_CASE("pages are not given up for a request that fails all the same", "[memory][I19]") {
   Room room(1024, 8 * KiB);
-  Block* const first = room.take(2048);
+  PoolBlock* const first = room.take(2048);
   room.take(1024);
   room.pool.release(first, {});
   const auto before = room.pool.layout();
@@ -260,7 +260,7 @@ TEST_CASE("when the device has no page left empty pages are given back and mappe
           "[memory][I19]") {
   Room room(1024, 64 * KiB);
   room.source.most_pages = 4;
-  Block* const first = room.take(2048);
+  PoolBlock* const first = room.take(2048);
   room.take(1024);
   CHECK(room.refusal(2049) == Errc::out_of_memory);
   CHECK(room.pool.stats().reserved == 3072);
@@ -280,7 +280,7 @@ TEST_CASE("a page source that fails leaves the pool as it was", "[memory][I19]")
   CHECK(room.pool.layout() == before);
   CHECK(room.pool.stats().failed_requests == 1);
   room.source.failing_maps = 0;
-  Block* const block = room.take(1024);
+  PoolBlock* const block = room.take(1024);
   room.pool.release(block, {});
   room.source.failing_unmaps = 1;
   CHECK(room.pool.trim(room.progress) == 0);
@@ -290,7 +290,7 @@ TEST_CASE("a page source that fails leaves the pool as it was", "[memory][I19]")
 
 TEST_CASE("without host memory a request fails and changes nothing", "[memory][I19]") {
   Room room(1024, MiB);
-  std::vector<Block*> blocks;
+  std::vector<PoolBlock*> blocks;
   Errc code{};
   {
     // The records of the books come in chunks: sooner or later one is needed.
@@ -315,7 +315,7 @@ TEST_CASE("without host memory a request fails and changes nothing", "[memory][I
 TEST_CASE("a request that may not change pages is served from what is mapped or refused",
           "[memory][I19]") {
   Room room(1024, MiB);
-  Block* const block = room.take(512);
+  PoolBlock* const block = room.take(512);
   const int maps = room.source.maps;
   REQUIRE(room.ask(512, 0, PageUpdate::forbidden));
   const auto refused = room.ask(512, 0, PageUpdate::forbidden);
@@ -334,7 +334,7 @@ TEST_CASE("a request that may not change pages is served from what is mapped or 
 
 TEST_CASE("a request grows into the free end of the range", "[memory][I15]") {
   Room room(1024, MiB);
-  Block* const first = room.take(1024);
+  PoolBlock* const first = room.take(1024);
   room.take(512);
   CHECK(room.pool.stats().reserved == 2048);
   room.take(1536);  // 512 are there already.
@@ -393,7 +393,7 @@ TEST_CASE("pages may be mapped by the caller between two requests", "[memory][I1
 
 TEST_CASE("a caller that maps itself is sent to reclaimed pages after a failure", "[memory][I19]") {
   Room room(1024, MiB);
-  Block* const first = room.take(2048);
+  PoolBlock* const first = room.take(2048);
   room.take(1024);
   room.pool.release(first, {});
   PoolRequest request{.bytes = 2049, .mapping = Mapping::failed};
@@ -406,9 +406,9 @@ TEST_CASE("a caller that maps itself is sent to reclaimed pages after a failure"
 
 TEST_CASE("allocating and releasing takes no host memory once the books are there", "[memory]") {
   Room room(4096, MiB);
-  Block* const first = room.take(100);
+  PoolBlock* const first = room.take(100);
   const auto before = host_allocations();
-  Block* block = nullptr;
+  PoolBlock* block = nullptr;
   for (std::uint64_t i = 1; i <= 1000; ++i) {
     const auto stream = static_cast<StreamIndex>(i % 3);
     auto grant = room.pool.allocate({.bytes = 100 + i % 700, .stream = stream}, room.progress);

@@ -141,7 +141,7 @@ TEST_CASE("handlers without an executor run on the courier thread [D4]", "[runti
 TEST_CASE("cancelling queued work leaves its bytes untouched and marked, once [I7] [I1]",
           "[runtime]") {
   test::Gate gate;
-  const Kernel hold{"hold", [&gate](const Block3&, InOut<float>) { gate.pass(); }};
+  const Kernel hold{"hold", [&gate](const Block&, InOut<float>) { gate.pass(); }};
   Runtime runtime;
   DeviceOptions options;
   options.workers = 1;

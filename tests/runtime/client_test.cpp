@@ -83,7 +83,7 @@ TEST_CASE("a full ring of launches runs before the blocking call behind it retur
 
 TEST_CASE("a single launch runs without a flush or anything behind it [B4] [D3]", "[runtime]") {
   std::promise<void> ran;
-  const Kernel tell{"tell", [&ran](Block3) { ran.set_value(); }};
+  const Kernel tell{"tell", [&ran](Block) { ran.set_value(); }};
   Runtime runtime;
   Client client = runtime.open("cpu:0", with_workers(1)).client();
   client.launch(tell, 1);
@@ -326,7 +326,7 @@ TEST_CASE("futures of copies, writes, flushes and synchronisations complete [I6]
 
 TEST_CASE("try_launch posts or says that it would have to wait [I10]", "[runtime]") {
   test::Gate gate;
-  const Kernel hold{"hold", [&gate](Block3, InOut<float>) { gate.pass(); }};
+  const Kernel hold{"hold", [&gate](Block, InOut<float>) { gate.pass(); }};
   Runtime runtime;
   DeviceOptions options = with_workers(1);
   options.ring_capacity = 2;
@@ -386,7 +386,7 @@ TEST_CASE("an event stands for the work before it and carries its failure [I5]",
   Client client = device.client();
   Client other = device.client();
   test::Gate gate;
-  const Kernel hold{"hold", [&gate](Block3, InOut<float>) { gate.pass(); }};
+  const Kernel hold{"hold", [&gate](Block, InOut<float>) { gate.pass(); }};
   const auto x = client.zeros<float>(1);
   std::atomic<bool> ran{false};
   client.launch(hold, 1, x);

@@ -125,7 +125,7 @@ TEST_CASE("an operation started while its context goes down is destroyed uninvok
           "[runtime][threads][I1][I8]") {
   AsyncFixture fixture;
   Ledger ledger;
-  bool started = false;
+  int begun = 0;
   {
     asio::io_context context;
     const auto executor = context.get_executor();
@@ -137,21 +137,28 @@ TEST_CASE("an operation started while its context goes down is destroyed uninvok
         if (function) function();
       }
     };
-    AtEnd start_another([&, executor] {
-      async_value(fixture, 1,
-                  asio::bind_executor(
-                      executor, [&, entry = Entry(ledger)](error_code, int) { started = true; }));
-    });
+    const auto start_another = [&, executor] {
+      detail::initiate<int>(
+          fixture.context(),
+          asio::bind_executor(executor, [entry = Entry(ledger)](error_code, int) {}), nullptr,
+          [&](ValueReply<int>* reply) noexcept {
+            ++begun;
+            fixture.answer_with(reply, 1);
+          });
+    };
     Reply* reply = nullptr;
     async_pending<void>(fixture, reply,
-                        asio::bind_executor(executor, [&, at_end = std::move(start_another),
+                        asio::bind_executor(executor, [&, at_end = AtEnd(start_another),
                                                        entry = Entry(ledger)](error_code) {}));
     fixture.on_device([reply] { reply->complete(nullptr); });
     settle(fixture);
+    // This one dies after the port has shut down, together with what else was posted.
+    asio::post(executor, [at_end = AtEnd(start_another), entry = Entry(ledger)] {});
   }
   settle(fixture);
-  CHECK(ledger.dropped == 2);
-  CHECK_FALSE(started);
+  CHECK(ledger.dropped == 4);
+
+  CHECK(begun == 0);
 }
 
 TEST_CASE("a context may go down at any moment of the device's answers",

@@ -44,7 +44,7 @@ struct Payload {
 /// A kernel whose body throws what `make` answers.
 template <class F>
 Kernel<void(Out<float>)> thrower(F make) {
-  return Kernel<void(Out<float>)>{"thrower", [make](const Block3&, Out<float>) { throw make(); }};
+  return Kernel<void(Out<float>)>{"thrower", [make](const Block&, Out<float>) { throw make(); }};
 }
 
 struct Bench {
@@ -69,7 +69,7 @@ TEST_CASE("a throwing kernel fails its output with its message and the device go
   const auto out = client.empty<float>(1);
   {
     const Kernel boom{"boom",
-                      [spy](const Block3&, Out<float>) { throw std::runtime_error("boom"); }};
+                      [spy](const Block&, Out<float>) { throw std::runtime_error("boom"); }};
     client.launch(boom, 1, out);
     const auto failure = failure_of(client, out);
     REQUIRE(failure);
@@ -111,13 +111,13 @@ TEST_CASE("what a kernel throws is kept whole [B15] [B16] [B17] [B18] [B19] [B20
   CHECK_THROWS_AS(std::rethrow_exception(number.exception), int);
 
   const auto index = root_of(
-      Kernel<void(Out<float>)>{"at", [](const Block3&, Out<float> x) { x[0] = Floats(2).at(5); }});
+      Kernel<void(Out<float>)>{"at", [](const Block&, Out<float> x) { x[0] = Floats(2).at(5); }});
   CHECK(index.message.find("out_of_range") == std::string::npos);
   CHECK_THROWS_AS(std::rethrow_exception(index.exception), std::out_of_range);
   CHECK_FALSE(index.message.empty());
 
   const auto unwrap = root_of(Kernel<void(Out<float>)>{
-      "value", [](const Block3&, Out<float> x) { x[0] = std::optional<float>{}.value(); }});
+      "value", [](const Block&, Out<float> x) { x[0] = std::optional<float>{}.value(); }});
   CHECK(unwrap.message.find("optional") != std::string::npos);
 }
 
@@ -316,7 +316,7 @@ TEST_CASE("commands behind a failure that is not known yet are judged as if it h
   Bench bench(2);
   Client& client = bench.client;
   Client other = bench.device.client();
-  const Kernel late_failure{"late_failure", [&gate](const Block3&, In<float>, Out<float>) {
+  const Kernel late_failure{"late_failure", [&gate](const Block&, In<float>, Out<float>) {
                               gate.pass();
                               throw std::runtime_error("late");
                             }};

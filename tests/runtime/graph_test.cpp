@@ -312,7 +312,7 @@ TEST_CASE("is_capturing follows the lifecycle for every client of the stream [B8
 
 TEST_CASE("is_capturing answers while the device thread is busy [B89]", "[runtime]") {
   test::Gate gate;
-  const Kernel hold{"hold", [&gate](const Block3&) { gate.pass(); }};
+  const Kernel hold{"hold", [&gate](const Block&) { gate.pass(); }};
   Bench bench(0);  // kernels run on the device thread
   bench.client.launch(hold, 1);
   gate.wait_for_arrivals();
@@ -352,7 +352,7 @@ TEST_CASE("a recorded write keeps its bytes for the graph's life [B115] [B123]",
   CHECK(client.read(x) == Floats{9, 9});
 }
 
-TEST_CASE("a scoped capture may allocate, the lifecycle verbs must be asked [B124] [B110]",
+TEST_CASE("a scoped capture may allocate, the lifecycle verbs must be asked [B124] [B110] [B111]",
           "[runtime]") {
   Bench bench;
   Client& client = bench.client;
@@ -376,7 +376,7 @@ TEST_CASE("a scoped capture may allocate, the lifecycle verbs must be asked [B12
     CHECK(failure.errc() == Errc::capture_doomed);
     CHECK(failure.record().root().code == Errc::growth_forbidden);
   }
-  // The stream is usable again [B111].
+  // The stream is usable again.
   const Graph after = client.capture([&](Client& c) { c.launch(add_one, 1, in, out); });
   after.run();
   CHECK(client.read(out) == Floats{2, 3, 4, 5});

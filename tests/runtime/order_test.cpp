@@ -46,7 +46,7 @@ TEST_CASE("a hundred fills by one thread are each copied whole by another [B55] 
 
 TEST_CASE("disjoint slices never wait for each other", "[runtime]") {
   test::Gate gate;
-  const Kernel hold{"hold", [&gate](const Block3&, Out<float> x) {
+  const Kernel hold{"hold", [&gate](const Block&, Out<float> x) {
                       gate.pass();
                       x[0] = 1;
                     }};
@@ -70,7 +70,7 @@ TEST_CASE("a kernel still running keeps its memory although every handle is gone
           "[runtime]") {
   test::Gate gate;
   std::atomic<float> seen{0};
-  const Kernel slow{"slow", [&](const Block3&, In<float> x) {
+  const Kernel slow{"slow", [&](const Block&, In<float> x) {
                       gate.pass();
                       seen = x[7];
                     }};

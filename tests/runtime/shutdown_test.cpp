@@ -37,7 +37,7 @@ DeviceOptions one_worker() {
 TEST_CASE("drain finishes everything that was submitted and is idempotent [D5] [B5] [I31]",
           "[runtime]") {
   std::atomic<int> ran{0};
-  const Kernel count{"count", [&ran](const Block3&) { ++ran; }};
+  const Kernel count{"count", [&ran](const Block&) { ++ran; }};
   Runtime runtime;
   Device device = runtime.open("cpu:0");
   Client client = device.client();
@@ -70,7 +70,7 @@ TEST_CASE("abort gives up what has not started and completes every future [I1] [
           "[runtime]") {
   test::Gate gate;
   std::atomic<int> ran{0};
-  const Kernel hold{"hold", [&](const Block3&, InOut<float>) {
+  const Kernel hold{"hold", [&](const Block&, InOut<float>) {
                       gate.pass();
                       ++ran;
                     }};
@@ -155,7 +155,7 @@ TEST_CASE("submissions that race with a close are served or answered closed [I1]
           "[runtime]") {
   for (int round = 0; round < 10; ++round) {
     std::atomic<int> ran{0};
-    const Kernel count{"count", [&ran](const Block3&) { ++ran; }};
+    const Kernel count{"count", [&ran](const Block&) { ++ran; }};
     Runtime runtime;
     DeviceOptions options;
     options.ring_capacity = 4;
@@ -183,7 +183,7 @@ TEST_CASE("a kernel that never returns makes the end answer timed_out by name [D
           "[runtime]") {
   // Outlives the test: the stuck thread is left behind on purpose.
   static auto* const gate = new test::Gate;
-  static const Kernel stuck{"stuck_kernel", [](const Block3&, InOut<float>) { gate->pass(); }};
+  static const Kernel stuck{"stuck_kernel", [](const Block&, InOut<float>) { gate->pass(); }};
   auto* const runtime = new Runtime;
   Device device = runtime->open("cpu:0", one_worker());
   Client client = device.client();

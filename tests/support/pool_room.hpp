@@ -29,7 +29,7 @@ struct Room {
                     PageUpdate pages = PageUpdate::allow) {
     return pool.allocate({.bytes = bytes, .stream = stream, .pages = pages}, progress);
   }
-  Block* take(std::uint64_t bytes, StreamIndex stream = 0) {
+  PoolBlock* take(std::uint64_t bytes, StreamIndex stream = 0) {
     auto grant = ask(bytes, stream);
     REQUIRE(grant);
     CHECK_FALSE(grant->waits);
@@ -40,7 +40,7 @@ struct Room {
     REQUIRE_FALSE(grant);
     return grant.error().code;
   }
-  std::uint64_t offset(const Block* block) const { return block->address() - source.base(); }
+  std::uint64_t offset(const PoolBlock* block) const { return block->address() - source.base(); }
   /// Sizes of the mapped blocks in one of the states, by address.
   std::vector<std::uint64_t> sizes(BlockState state) const {
     std::vector<std::uint64_t> out;
