@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reprise/runtime/async_verbs.hpp>
+#include <reprise/runtime/async.hpp>
 
 #include <reprise/runtime/runtime.hpp>
 

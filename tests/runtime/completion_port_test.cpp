@@ -157,7 +157,6 @@ TEST_CASE("an operation started while its context goes down is destroyed uninvok
   }
   settle(fixture);
   CHECK(ledger.dropped == 4);
-
   CHECK(begun == 0);
 }
 

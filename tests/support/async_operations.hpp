@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <reprise/runtime/async.hpp>
+#include <reprise/runtime/async_operation.hpp>
 
 #include <support/async_fixture.hpp>
 

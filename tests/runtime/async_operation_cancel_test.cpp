@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <reprise/runtime/async.hpp>
+#include <reprise/runtime/async_operation.hpp>
 
 #include <support/async_operations.hpp>
 #include <support/seed.hpp>
