@@ -24,17 +24,19 @@ namespace {
 
 // ---- the same program for everybody -------------------------------------------------------------
 
-template <std::uint64_t mask>
-void kernel_body(const Block&, InOut<std::uint64_t> sum, std::uint64_t argument) {
-  sum[0] += argument ^ mask;
-}
-
 using NodeKernel = Kernel<void(InOut<std::uint64_t>, std::uint64_t)>;
+
+template <std::uint64_t mask>
+NodeKernel node_kernel() {
+  return {"node", [](const Block3&, InOut<std::uint64_t> sum, std::uint64_t argument) {
+            sum[0] += argument ^ mask;
+          }};
+}
 
 const std::array<NodeKernel, kinds>& node_kernels() {
   static const std::array<NodeKernel, kinds> kernels = [] {
-    return [&]<std::uint64_t... k>(std::integer_sequence<std::uint64_t, k...>) {
-      return std::array{NodeKernel("node", &kernel_body<k>)...};
+    return []<std::uint64_t... k>(std::integer_sequence<std::uint64_t, k...>) {
+      return std::array{node_kernel<k>()...};
     }
     (std::make_integer_sequence<std::uint64_t, kinds>());
   }();

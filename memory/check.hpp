@@ -11,7 +11,7 @@
 /// library itself, never something a caller may get wrong; when it fails the process aborts with
 /// the text, the file and the line.
 ///
-/// REPRISE_MARK("name") notes that a rare path was taken. It costs one relaxed store where marks
+/// REPRISE_MARK(name) notes that a rare path was taken. It costs one relaxed store where marks
 /// are compiled in (REPRISE_MARKS) and nothing elsewhere.
 ///
 /// REPRISE_PLANT(n) is false unless the build was configured with that planted bug; a test that

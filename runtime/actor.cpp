@@ -127,7 +127,6 @@ Rest Actor::rest() noexcept {
     case Channel::Idle::stopped: return Rest::done();
     case Channel::Idle::busy:
       if (core_.channel().has_unpublished() && core_.channel().front() == nullptr) {
-        REPRISE_MARK("stalled_producer");
         core_.counters().stalled_producers.fetch_add(1, std::memory_order_relaxed);
         return Rest::sleep_until(core_.host().now_ns() + short_rest_ns);
       }
@@ -230,7 +229,6 @@ void Actor::accept(Operation& operation) noexcept {
   try {
     operation.accept(*this);
   } catch (const std::bad_alloc&) {
-    REPRISE_MARK("no_host_memory");
     const auto failure =
         make_failure(Errc::out_of_memory, operation.verb, operation.name(), "no host memory");
     claim_everything(operation, failure);

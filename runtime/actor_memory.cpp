@@ -58,7 +58,6 @@ void Actor::give_back(Hold& hold) noexcept {
   try {
     device.uses.all(last);
   } catch (const std::bad_alloc&) {
-    REPRISE_MARK("block_kept_without_memory");
     return;  // Better lost than reused too early.
   }
   last.prune([this](StreamPoint point) { return is_finished(point); });

@@ -68,7 +68,7 @@ void RuntimeShared::keep(const FailurePtr& failure) noexcept {
     kept_.erase(from, kept_.end());
     kept_.push_back(failure);
   } catch (const std::bad_alloc&) {
-    REPRISE_MARK("exception_not_kept");
+    // Without memory to keep it, the exception dies wherever its last carrier does.
   }
   if (!unused.empty()) dispose(std::move(unused));
 }

@@ -306,11 +306,14 @@ TEST_CASE("random schedules of a larger program keep the order and lose nothing"
   require_clean(explore_random(program(mixed), seed() + 1, runs, 4));
 }
 
-TEST_CASE("every interleaving with three preemptions of two producers a closer and a control post",
+TEST_CASE("every interleaving with three preemptions of a control post two producers and a closer",
           "[runtime][channel][.][long]") {
-  const Exploration found = explore_all(program({}), 3);
+  const Exploration found = explore_all(program({.sends = 1}), 3);
   require_clean(found);
   REQUIRE(found.complete);
+  // With two sends each there are too many; a sample of them.
+  CAPTURE(seed());
+  require_clean(explore_random(program({}), seed() + 2, 1'000'000, 4));
 }
 
 TEMPLATE_TEST_CASE_SIG("a bug planted in the channel is found and its schedule shows it again",
