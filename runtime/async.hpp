@@ -6,6 +6,7 @@
 #include <reprise/runtime/graph.hpp>
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -54,6 +55,27 @@ auto Client::async_copy(const Buffer& to, const Buffer& from, Token&& token) con
       *this, "async_copy", std::forward<Token>(token), nullptr,
       [client = *this, to, from](Reply* reply) noexcept {
         detail::post_accepted(reply, "copy", [&] { return detail::make_copy(client, to, from); });
+      });
+}
+
+template <class T, class Token>
+auto Client::async_fill(const Array<T>& array, const std::type_identity_t<T>& value,
+                        Token&& token) const {
+  return detail::with_token<void>(
+      *this, "async_fill", std::forward<Token>(token), nullptr,
+      [client = *this, array, value](Reply* reply) noexcept {
+        detail::post_accepted(reply, "fill", [&] { return client.make_fill(array, value); });
+      });
+}
+
+template <class Token>
+auto Client::async_host_call(const ByteSets& sets, std::function<void()> function,
+                             Token&& token) const {
+  return detail::with_token<void>(
+      *this, "async_host_call", std::forward<Token>(token), nullptr,
+      [client = *this, sets, function = std::move(function)](Reply* reply) noexcept {
+        detail::post_accepted(reply, "host_call",
+                              [&] { return detail::make_host_call(client, sets, function); });
       });
 }
 

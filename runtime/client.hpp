@@ -157,6 +157,9 @@ public:
   void copy(const Buffer& to, const Buffer& from) const {
     detail::post(detail::make_copy(*this, to, from));
   }
+  bool try_copy(const Buffer& to, const Buffer& from) const {
+    return detail::try_post(detail::make_copy(*this, to, from));
+  }
   Future<void> async_copy(const Buffer& to, const Buffer& from) const;
   template <class Token>
   auto async_copy(const Buffer& to, const Buffer& from, Token&& token) const;
@@ -164,12 +167,16 @@ public:
   /// Sets every element to `value`.
   template <class T>
   void fill(const Array<T>& array, const std::type_identity_t<T>& value) const {
-    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8,
-                  "fill repeats a pattern of 1, 2, 4 or 8 bytes");
-    std::uint64_t pattern = 0;
-    std::memcpy(&pattern, &value, sizeof value);
-    detail::post_fill(*this, array, pattern, sizeof(T), "fill");
+    detail::post(make_fill(array, value));
   }
+  template <class T>
+  bool try_fill(const Array<T>& array, const std::type_identity_t<T>& value) const {
+    return detail::try_post(make_fill(array, value));
+  }
+  template <class T>
+  Future<void> async_fill(const Array<T>& array, const std::type_identity_t<T>& value) const;
+  template <class T, class Token>
+  auto async_fill(const Array<T>& array, const std::type_identity_t<T>& value, Token&& token) const;
 
   /// Writes `values`, as many as the array has, taking the bytes before it returns.
   /// Errc::size_mismatch.
@@ -180,6 +187,10 @@ public:
   /// The same from memory that the device takes over, without a copy.
   void write(const Buffer& buffer, HostBytes bytes) const {
     detail::post(detail::make_write(*this, buffer, std::move(bytes)));
+  }
+  /// The same; false if it would have had to wait for room, and the memory is gone then, too.
+  bool try_write(const Buffer& buffer, HostBytes bytes) const {
+    return detail::try_post(detail::make_write(*this, buffer, std::move(bytes)));
   }
   /// Borrows `values`: they stay valid and unchanged until the completion, which comes when the
   /// device has read them.
@@ -195,6 +206,12 @@ public:
   void host_call(const ByteSets& sets, std::function<void()> function) const {
     detail::post(detail::make_host_call(*this, sets, std::move(function)));
   }
+  bool try_host_call(const ByteSets& sets, std::function<void()> function) const {
+    return detail::try_post(detail::make_host_call(*this, sets, std::move(function)));
+  }
+  Future<void> async_host_call(const ByteSets& sets, std::function<void()> function) const;
+  template <class Token>
+  auto async_host_call(const ByteSets& sets, std::function<void()> function, Token&& token) const;
 
   // ---- answers -------------------------------------------------------------------------------
 
@@ -291,6 +308,14 @@ private:
       : stream_(std::move(stream)) {}
 
   std::vector<Buffer> carve(std::span<const std::uint64_t> bytes) const;
+  template <class T>
+  detail::Operation* make_fill(const Array<T>& array, const T& value) const {
+    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8,
+                  "fill repeats a pattern of 1, 2, 4 or 8 bytes");
+    std::uint64_t pattern = 0;
+    std::memcpy(&pattern, &value, sizeof value);
+    return detail::make_fill(*this, array, pattern, sizeof(T), "fill");
+  }
 
   std::shared_ptr<detail::LogicalStream> stream_;
 };
@@ -340,6 +365,21 @@ auto Client::async_launch(const Kernel<void(A...)>& kernel, const Grid& grid,
 inline Future<void> Client::async_copy(const Buffer& to, const Buffer& from) const {
   return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
     detail::post_accepted(reply, "copy", [&] { return detail::make_copy(*this, to, from); });
+  });
+}
+
+template <class T>
+Future<void> Client::async_fill(const Array<T>& array, const std::type_identity_t<T>& value) const {
+  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
+    detail::post_accepted(reply, "fill", [&] { return make_fill(array, value); });
+  });
+}
+
+inline Future<void> Client::async_host_call(const ByteSets& sets,
+                                            std::function<void()> function) const {
+  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
+    detail::post_accepted(reply, "host_call",
+                          [&] { return detail::make_host_call(*this, sets, std::move(function)); });
   });
 }
 

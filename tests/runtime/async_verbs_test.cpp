@@ -84,8 +84,18 @@ TEST_CASE("every verb takes callbacks, futures, deferred and tuples [I1] [I2]", 
         CHECK(bytes.size() == 8);
         ++handlers;
       }));
+  int called = 0;
+  client.async_host_call(
+      {}, [&] { ++called; }, asio::bind_executor(context, [&](boost::system::error_code code) {
+        CHECK_FALSE(code);
+        ++handlers;
+      }));
+  client.async_fill(out, 9.0f, asio::use_future).get();
   context.run();
-  CHECK(handlers == 2);
+  CHECK(handlers == 3);
+  client.synchronize();
+  CHECK(called == 1);
+  CHECK(client.read(out) == Floats{9, 9});
 }
 
 TEST_CASE("failures arrive as codes and as records before the handler [I29]", "[runtime]") {

@@ -321,6 +321,18 @@ TEST_CASE("futures of copies, writes, flushes and synchronisations complete [I6]
   client.async_flush().get();
   client.async_synchronize().get();
   CHECK(client.read(y) == values);
+  client.async_fill(y, 4.0f).get();
+  int called = 0;
+  client.async_host_call({}, [&] { ++called; }).get();
+  CHECK(client.try_copy(x, y));
+  CHECK(client.try_fill(y, 5.0f));
+  CHECK(client.try_host_call({}, [&] { ++called; }));
+  CHECK(client.read(x) == Floats(3, 4.0f));
+  CHECK(client.try_write(x, HostBytes(12)));
+  client.synchronize();
+  CHECK(called == 2);
+  CHECK(client.read(x) == Floats(3, 0.0f));
+  CHECK(client.read(y) == Floats(3, 5.0f));
   CHECK(code_of([&] { client.async_copy(y, Array<float>{}).get(); }) == Errc::empty_handle);
 }
 
