@@ -28,7 +28,7 @@ using NodeKernel = Kernel<void(InOut<std::uint64_t>, std::uint64_t)>;
 
 template <std::uint64_t mask>
 NodeKernel node_kernel() {
-  return {"node", [](const Block3&, InOut<std::uint64_t> sum, std::uint64_t argument) {
+  return {"node", [](const Block&, InOut<std::uint64_t> sum, std::uint64_t argument) {
             sum[0] += argument ^ mask;
           }};
 }
