@@ -93,7 +93,7 @@ private:
 
 DeviceOptions credit_of_64() {
   DeviceOptions options;
-  options.in_flight = 64;
+  options.in_flight_per_stream = 64;
   return options;
 }
 DeviceOptions workers(std::uint32_t count) {

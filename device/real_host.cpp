@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/memory/check.hpp>
+#include <reprise/device/futex.hpp>
 #include <reprise/device/host.hpp>
 
 #include <chrono>
@@ -64,12 +65,7 @@ public:
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  void wake() noexcept override {
-    std::lock_guard lock(mutex_);
-    token_ = true;
-    // Under the lock: once the sleeper has left it may let this object go.
-    woken_.notify_one();
-  }
+  void wake() noexcept override { token_.give(); }
 
   bool join(std::uint64_t deadline_ns) noexcept override {
     {
@@ -135,15 +131,10 @@ private:
   void sleep(const Rest& rest) noexcept {
     SpinBudget::running(-1);
     bool woken = true;
-    {
-      std::unique_lock lock(mutex_);
-      const auto has_token = [&] { return token_; };
-      if (rest.kind == Rest::Kind::sleep) {
-        woken_.wait(lock, has_token);
-      } else {
-        woken = woken_.wait_until(lock, to_time(rest.until_ns), has_token);
-      }
-      token_ = false;
+    if (rest.kind == Rest::Kind::sleep) {
+      token_.wait();
+    } else {
+      woken = token_.wait_until(rest.until_ns);
     }
     SpinBudget::running(+1);
     if (!woken) loop_.overslept();
@@ -162,10 +153,9 @@ private:
 
   Loop& loop_;
   const LoopOptions options_;
-  std::mutex mutex_;  // Guards token_ and done_.
-  std::condition_variable woken_;
+  detail::FutexToken token_;
+  std::mutex mutex_;  // Guards done_.
   std::condition_variable ended_;
-  bool token_ = false;
   bool done_ = false;
   std::thread thread_;  // The starter's and the joiner's.
 };

@@ -2,6 +2,7 @@
 #include <reprise/runtime/actor.hpp>
 
 #include <reprise/runtime/event_state.hpp>
+#include <reprise/runtime/graph_state.hpp>
 #include <reprise/runtime/window.hpp>
 
 #include <algorithm>
@@ -12,8 +13,12 @@ namespace reprise::detail {
 namespace {
 
 constexpr std::uint32_t commands_per_step = 32;
+// A control lane is looked at in so many busy steps at least.
+constexpr std::uint32_t steps_per_control = 8;
 // So much enqueued work is kicked off without waiting for a quiet moment.
 constexpr std::uint32_t kick_at_most = 16;
+// The same while a caller waits for each answer: what the kick costs would be its time.
+constexpr std::uint32_t kick_at_most_for_caller = 128;
 // Quiet looks before a kick that leaves a stream to its helper, and before one that leaves none.
 constexpr std::uint32_t looks_before_kick = 2;
 // A caller that was just answered, or offered help, is given a little longer to come back.
@@ -54,12 +59,13 @@ bool Actor::is_stepping(const DeviceCore& core) noexcept {
 }
 
 const ItemOps Submitted::ops{.run = nullptr, .destroy = nullptr};
+const ItemOps ReplayRequest::ops{.run = nullptr, .destroy = nullptr};
 
 Actor::Actor(DeviceCore& core)
     : core_(core), backend_(core.backend()),
       pool_(backend_.pages(), PoolOptions{.limit_bytes = core.options().memory_limit_bytes,
                                           .alignment = backend_.properties().alignment}),
-      lanes_(backend_.properties().streams) {
+      lanes_(backend_.properties().streams), cooperative_(core.host().is_cooperative()) {
   REPRISE_CHECK(lanes_.size() <= 64, "backend streams are numbered below 64");
 }
 
@@ -69,20 +75,34 @@ Actor::~Actor() = default;
 
 bool Actor::step() noexcept {
   const Stepping stepping(core_);
-  bool worked =
-      core_.channel().drain_control([this](ControlNode& node) { node.run(node, this); }) > 0;
+  bool worked = serve_ring();
   if (busy_ != 0) worked |= retire();
   if (stage_first_ != nullptr) worked |= run_stage();
-  for (std::uint32_t i = 0; i < commands_per_step; ++i) {
-    if (!core_.channel().consume([this](const ChannelItem& item) { take(item); })) break;
-    worked = true;
+  // The word belongs to whoever takes the next ticket, as long as tickets are taken.
+  if (!worked || ++steps_ % steps_per_control == 0) {
+    worked |=
+        core_.channel().drain_control([this](ControlNode& node) { node.run(node, this); }) > 0;
   }
   if (worked) {
     looks_ = 0;
-    if (unkicked_ >= kick_at_most) kick(Backend::no_stream);
+    if (unkicked_ >= (caller_is_near_ ? kick_at_most_for_caller : kick_at_most)) {
+      kick(Backend::no_stream);
+    }
     return true;
   }
   return idle_kick();
+}
+
+bool Actor::serve_ring() noexcept {
+  bool served = false;
+  for (std::uint32_t i = 0; i < commands_per_step; ++i) {
+    while (!core_.channel().consume([this](const ChannelItem& item) { take(item); })) {
+      if (!std::exchange(answered_caller_, false) || cooperative_) return served;
+      if (!core_.channel().linger()) return served;
+    }
+    served = true;
+  }
+  return served;
 }
 
 /// Whether there was enough time for whoever is about to enqueue more, or to help.
@@ -127,7 +147,7 @@ Rest Actor::rest() noexcept {
     case Channel::Idle::stopped: return Rest::done();
     case Channel::Idle::busy:
       if (core_.channel().has_unpublished() && core_.channel().front() == nullptr) {
-        core_.counters().stalled_producers.fetch_add(1, std::memory_order_relaxed);
+        add_one(core_.counters().stalled_producers);
         return Rest::sleep_until(core_.host().now_ns() + short_rest_ns);
       }
       return Rest::again();
@@ -182,14 +202,37 @@ void Actor::answer_left_behind() noexcept {
 void Actor::take(const ChannelItem& item) noexcept {
   parked_ = false;
   armed_ = false;
-  Operation& operation = *static_cast<Submitted*>(item.payload)->operation;
-  operation.ticket = item.ticket;
-  if (operation.late.holds_command()) {
-    operation.late.clear();
-    // The poster waits for exactly this; it is gone afterwards.
-    if (Reply* const taken = std::exchange(operation.taken, nullptr)) taken->complete(nullptr);
+  if (item.ops == &ReplayRequest::ops) {
+    take(*static_cast<const ReplayRequest*>(item.payload), item.ticket);
+  } else {
+    Operation& operation = *static_cast<Submitted*>(item.payload)->operation;
+    if (operation.late.holds_command()) {
+      operation.late.clear();
+      // The poster waits for exactly this; it is gone afterwards.
+      if (Reply* const taken = std::exchange(operation.taken, nullptr)) taken->complete(nullptr);
+    }
+    operation.taken = nullptr;
+    take(operation, item.ticket);
   }
-  operation.taken = nullptr;
+}
+
+void Actor::take(const ReplayRequest& request, std::uint64_t ticket) noexcept {
+  // The answer will be written where the caller looks: its line comes while the replay is prepared.
+  __builtin_prefetch(request.accepted != nullptr ? request.accepted : request.finished, 1);
+  try {
+    take(*make_replay_here(core_, request), ticket);
+  } catch (const std::bad_alloc&) {
+    const auto failure = make_failure(Errc::out_of_memory, "replay",
+                                      request.graph->recording->name(), "no host memory");
+    request.graph->logical->give_credit();
+    claim_everything(request.graph->touches, failure);
+    Completion(request.accepted)(failure);
+    Completion(request.finished)(failure);
+  }
+}
+
+void Actor::take(Operation& operation, std::uint64_t ticket) noexcept {
+  operation.ticket = ticket;
   if (stage_first_ != nullptr || in_flight_ >= core_.options().in_flight) {
     REPRISE_MARK("staged");
     operation.newer = nullptr;
@@ -231,13 +274,13 @@ void Actor::accept(Operation& operation) noexcept {
   } catch (const std::bad_alloc&) {
     const auto failure =
         make_failure(Errc::out_of_memory, operation.verb, operation.name(), "no host memory");
-    claim_everything(operation, failure);
+    claim_everything(operation.touches, failure);
     answer(operation, failure);
   }
 }
 
-void Actor::claim_everything(const Operation& operation, const FailurePtr& failure) noexcept {
-  for (const Touch& touch : operation.touches) {
+void Actor::claim_everything(std::span<const Touch> touches, const FailurePtr& failure) noexcept {
+  for (const Touch& touch : touches) {
     if (may_write(touch.access)) touch.hold->device.taint.claim_all(failure);
   }
 }
@@ -316,13 +359,13 @@ void Actor::enqueue(Operation& operation) {
   const StreamIndex at = place(operation);
   for (const StreamPoint point : operation.waits_for) operation.wait_points.push_back(point);
   operation.waits = {operation.wait_points.data(), operation.wait_points.size()};
-  auto& counters = core_.counters();
-  counters.waits_made.fetch_add(operation.waits.size(), std::memory_order_relaxed);
+  for (std::size_t i = 0; i < operation.waits.size(); ++i) add_one(core_.counters().waits_made);
   operation.succeeded = operation.finished ? &answer_on_success : nullptr;
   const bool help_offered =
       core_.helper() != nullptr && operation.finished && operation.finished.get()->offer_help(at);
   if (help_offered) helped_ = at;
-  caller_is_near_ |= operation.accepted && operation.accepted.get()->has_blocked_caller();
+  answered_caller_ = operation.accepted && operation.accepted.get()->has_blocked_caller();
+  caller_is_near_ |= answered_caller_;
 
   if (auto taken = backend_.enqueue(at, operation); !taken) {
     const Error& error = taken.error();
@@ -350,6 +393,9 @@ void Actor::enqueue(Operation& operation) {
     operation.logical->device.last = point;
     operation.logical->device.newest = &operation;
   }
+  // The caller may go on: what it does next comes behind what follows.
+  operation.was_accepted(*this);
+  operation.accepted(nullptr);
   for (const Touch& touch : operation.touches) {
     if (may_write(touch.access)) touch.hold->device.uses.note_write(touch.range, {point, nullptr});
   }
@@ -360,11 +406,9 @@ void Actor::enqueue(Operation& operation) {
   try {
     journal_.note_written(operation);
   } catch (const std::bad_alloc&) {
-    claim_everything(operation, make_failure(Errc::out_of_memory, operation.verb, operation.name(),
-                                             "no host memory"));
+    claim_everything(operation.touches, make_failure(Errc::out_of_memory, operation.verb,
+                                                     operation.name(), "no host memory"));
   }
-  operation.was_accepted(*this);
-  operation.accepted(nullptr);
 }
 
 // ---- outcomes --------------------------------------------------------------------------------
@@ -402,13 +446,13 @@ void Actor::keep_mark(Operation& operation) noexcept {
 }
 
 void Actor::refuse(Operation& operation, FailurePtr failure) noexcept {
-  core_.counters().refused.fetch_add(1, std::memory_order_relaxed);
+  add_one(core_.counters().refused);
   core_.shared().report(failure, false);
   try {
     journal_.note_claimed(operation,
                           make_claim(ClaimKind::not_started, failure, operation.owner()));
   } catch (const std::bad_alloc&) {
-    claim_everything(operation, failure);
+    claim_everything(operation.touches, failure);
   }
   answer(operation, failure);
 }
@@ -429,7 +473,7 @@ void Actor::refuse(Operation& operation, Errc code, std::string_view message) no
 }
 
 void Actor::skip(Operation& operation, const Claim& claim) {
-  core_.counters().skipped.fetch_add(1, std::memory_order_relaxed);
+  add_one(core_.counters().skipped);
   const ClaimPtr keep{claim};
   const FailurePtr failure = operation.skip_failure(claim);
   journal_.note_claimed(operation, skip_claim(claim, operation.name(), operation.owner()));
@@ -444,9 +488,9 @@ void Actor::restore(Operation& operation) {
 
 void Actor::on_failed(Operation& operation) noexcept {
   if (operation.failure->exception) core_.shared().keep(operation.failure);
-  core_.counters().failed.fetch_add(1, std::memory_order_relaxed);
+  add_one(core_.counters().failed);
   const auto told = [this](Operation& at, const FailurePtr& failure, bool skipped) {
-    if (skipped) core_.counters().skipped.fetch_add(1, std::memory_order_relaxed);
+    if (skipped) add_one(core_.counters().skipped);
     at.failed_with(failure);
     if (at.logical && at.logical->device.newest == &at) at.logical->device.failure = failure;
     for (EventState* event = at.events.get(); event != nullptr; event = event->next.get()) {
@@ -460,7 +504,7 @@ void Actor::on_failed(Operation& operation) noexcept {
   } catch (const std::bad_alloc&) {
     // Without memory to be exact, everything that unfinished commands may have written is suspect.
     for (Operation* at = &operation; at != nullptr; at = at->newer) {
-      claim_everything(*at, operation.failure);
+      claim_everything(at->touches, operation.failure);
       if (!is_finished({at->stream, at->position}) && at->enqueued) {
         at->skip = true;
         told(*at, operation.failure, at != &operation);
@@ -504,7 +548,7 @@ bool Actor::retire() noexcept {
 }
 
 void Actor::release(Operation& operation) noexcept {
-  core_.counters().completed.fetch_add(1, std::memory_order_relaxed);
+  add_one(core_.counters().completed);
   if (operation.logical && operation.logical->device.newest == &operation) {
     operation.logical->device.newest = nullptr;
   }

@@ -111,7 +111,10 @@ public:
 
 private:
   // Taking commands.
+  bool serve_ring() noexcept;
   void take(const ChannelItem& item) noexcept;
+  void take(Operation& operation, std::uint64_t ticket) noexcept;
+  void take(const ReplayRequest& request, std::uint64_t ticket) noexcept;
   void accept(Operation& operation) noexcept;
   bool run_stage() noexcept;
   // Running them.
@@ -123,7 +126,7 @@ private:
   void adopt(LogicalStream& logical) noexcept;
   void note_outcome(Operation& operation, const FailurePtr& failure) noexcept;
   static const Hold* failed_memory(const Operation& operation) noexcept;
-  static void claim_everything(const Operation& operation, const FailurePtr& failure) noexcept;
+  static void claim_everything(std::span<const Touch> touches, const FailurePtr& failure) noexcept;
   // Their end.
   bool retire() noexcept;
   void release(Operation& operation) noexcept;
@@ -169,6 +172,9 @@ private:
   StreamIndex helped_ = Backend::no_stream;  ///< A blocked caller was asked to run this one.
   StreamPoint help_until_;                   ///< What that caller waits for.
   bool caller_is_near_ = false;              ///< A blocked caller was answered since the last kick.
+  bool answered_caller_ = false;             ///< One was answered, and may be back at once.
+  const bool cooperative_;                   ///< Nobody else runs while this thread does.
+  std::uint32_t steps_ = 0;
   bool armed_ = false;   ///< The backend will ring when the work in flight is done.
   bool parked_ = false;  ///< The channel's word says so.
 

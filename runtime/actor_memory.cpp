@@ -18,7 +18,7 @@ void Actor::bind(Operation& operation, std::span<const HoldRef> holds) {
     if (!bind(operation, *hold, failure)) break;
   }
   if (!failure) return done(operation);
-  core_.counters().refused.fetch_add(1, std::memory_order_relaxed);
+  add_one(core_.counters().refused);
   core_.shared().report(failure, false);
   if (Window* const window = window_of(operation)) window->capture.fail(failure);
   answer(operation, failure);

@@ -154,8 +154,10 @@ public:
 
   /// Cuts a pause() short: for callers who are going to wait for the answer.
   void ring_bell() noexcept {
+    // Two that ring at once may write the same number, and the second goes unheard: a pause then
+    // takes its time. No read-modify-write, since that would wait for the command's lines first.
     // Release: the partner is the load in pause(), so the look after it finds what was submitted.
-    bell_.fetch_add(1, std::memory_order_release);
+    bell_.store(bell_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
   /// No tickets from here on. Idempotent.
@@ -271,6 +273,18 @@ public:
       }
       relax();
     }
+  }
+
+  /// Watches the next slot for about as long as a pause(): for a consumer that has just answered a
+  /// blocked caller, who is likely to be back with the next command. True as soon as it is there.
+  bool linger() const noexcept {
+    const Slot& slot = slot_at(head_);
+    for (int i = 0; i < 64; ++i) {
+      // Relaxed: a hint; consume() looks again.
+      if (slot.sequence.load(std::memory_order_relaxed) == (head_ | filled)) return true;
+      relax();
+    }
+    return false;
   }
 
   /// The ticket served next; inside consume()'s run already the one after.

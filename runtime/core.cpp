@@ -2,6 +2,7 @@
 #include <reprise/runtime/core.hpp>
 
 #include <reprise/runtime/actor.hpp>
+#include <reprise/runtime/graph_state.hpp>
 #include <reprise/runtime/make_call.hpp>
 #include <reprise/runtime/reply_cell.hpp>
 #include <reprise/runtime/window.hpp>
@@ -130,7 +131,9 @@ DeviceCore::DeviceCore(std::shared_ptr<RuntimeShared> shared, std::unique_ptr<Ba
   };
 }
 
-DeviceCore::~DeviceCore() = default;
+DeviceCore::~DeviceCore() {
+  while (here_ != nullptr) blocks_.give(std::exchange(here_, here_->next), block_here);
+}
 
 void DeviceCore::start() {
   actor_ = std::make_unique<Actor>(*this);
@@ -167,8 +170,13 @@ void DeviceCore::wake() noexcept {
 void DeviceCore::discard(Operation& operation) noexcept {
   void* const block = operation.block;
   const std::size_t bytes = operation.block_bytes;
+  const bool made_here = operation.made_here;
   operation.~Operation();
-  blocks_.give(block, bytes);
+  if (made_here) {
+    here_ = ::new (block) FreeBlock{here_};
+  } else {
+    blocks_.give(block, bytes);
+  }
 }
 
 Admission DeviceCore::submit(Operation& operation) noexcept {
@@ -230,6 +238,18 @@ void DeviceCore::refuse_closed(Operation& operation) noexcept {
 
 void DeviceCore::call(Operation* operation, BlockingReply& reply) {
   post_async(operation);
+  channel_.ring_bell();
+  if (FailurePtr failure = reply.wait(host(), helper())) throw Failure(std::move(failure));
+}
+
+void DeviceCore::call(const ReplayRequest& request, BlockingReply& reply) {
+  LogicalStream& logical = *request.graph->logical;
+  Late<ReplayRequest> late;
+  const bool room = logical.take_credit(options_.in_flight_per_stream);
+  if (channel_.submit(ReplayRequest(request), late, room) == Admission::closed) {
+    logical.return_credit();
+    throw Failure(closed_failure("replay"));
+  }
   channel_.ring_bell();
   if (FailurePtr failure = reply.wait(host(), helper())) throw Failure(std::move(failure));
 }

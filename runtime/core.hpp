@@ -122,6 +122,17 @@ public:
     operation->block_bytes = static_cast<std::uint32_t>(bytes);
     return operation;
   }
+  /// The same for the device thread, out of blocks that only it uses. Throws std::bad_alloc.
+  template <class Op, class... A>
+  Op* make_here(A&&... arguments) {
+    static_assert(alignof(Op) <= 16 && sizeof(Op) <= block_here);
+    void* const block =
+        here_ != nullptr ? std::exchange(here_, here_->next) : blocks_.take(block_here);
+    Op* const operation = ::new (block) Op(std::forward<A>(arguments)...);
+    operation->block = block;
+    operation->made_here = true;
+    return operation;
+  }
   /// Where the extra bytes of an operation begin.
   template <class Op>
   static std::byte* extra(Op& operation) noexcept {
@@ -139,6 +150,8 @@ public:
   void post_async(Operation* operation) noexcept;
   /// Submits and waits for `reply`, which the operation answers. Throws its failure.
   void call(Operation* operation, BlockingReply& reply);
+  /// The same for a replay, whose graph the caller keeps.
+  void call(const ReplayRequest& request, BlockingReply& reply);
   /// Brings a node to the device thread: by the control lane, or at once if this is that thread.
   void deliver(ControlNode& node) noexcept;
   /// Posts a node on the control lane, which always goes, and waits for `reply`, which the node
@@ -187,6 +200,11 @@ public:
 private:
   friend class Actor;
 
+  static constexpr std::size_t block_here = BlockCache::large_block;
+  struct FreeBlock {
+    FreeBlock* next;
+  };
+
   static constexpr std::size_t round_up(std::size_t n) noexcept { return (n + 15) / 16 * 16; }
   Admission submit(Operation& operation) noexcept;
   void refuse_closed(Operation& operation) noexcept;
@@ -198,7 +216,8 @@ private:
   HeapStaging staging_source_;
   StagingPool staging_;
   DeviceCaptures captures_;
-  DeviceCounters counters_;
+  alignas(64) DeviceCounters counters_;
+  FreeBlock* here_ = nullptr;  ///< The device thread's.
   Channel channel_;
   JobLoop helper_loop_;  ///< Lowers recordings.
   std::atomic<StreamId> next_stream_{1};

@@ -37,8 +37,8 @@ public:
   }
 
   void was_accepted(Actor& actor) noexcept override {
-    graph_->replays.fetch_add(1, std::memory_order_relaxed);
-    actor.core().counters().replays.fetch_add(1, std::memory_order_relaxed);
+    add_one(graph_->replays);
+    add_one(actor.core().counters().replays);
   }
   void failed_with(const FailurePtr& failure) noexcept override {
     graph_->note_failure(failure, enqueued);
@@ -124,6 +124,13 @@ FailurePtr GraphState::last_failure() const {
   return last_failure_;
 }
 
+Operation* make_replay_here(DeviceCore& core, const ReplayRequest& request) {
+  Operation* const operation = core.make_here<ReplayOperation>(request.graph->shared_from_this());
+  operation->accepted = Completion(request.accepted);
+  operation->finished = Completion(request.finished);
+  return operation;
+}
+
 AsyncContext async_context(const Graph& graph, const char* verb) {
   return state_of(graph, verb)->logical->core->async_context();
 }
@@ -151,9 +158,8 @@ void Graph::replay() const {
   const auto& state = detail::state_of(*this, "replay");
   detail::refuse_library_threads("replay");
   detail::BlockingReply reply;
-  detail::Operation* const operation = detail::make_replay(state);
-  operation->accepted = Completion(&reply);
-  state->logical->core->call(operation, reply);
+  state->logical->core->call({.graph = state.get(), .accepted = &reply, .finished = nullptr},
+                             reply);
 }
 
 bool Graph::try_replay() const {
@@ -164,9 +170,8 @@ void Graph::run() const {
   const auto& state = detail::state_of(*this, "run");
   detail::refuse_library_threads("run");
   detail::BlockingReply reply;
-  detail::Operation* const operation = detail::make_replay(state);
-  operation->finished = Completion(&reply);
-  state->logical->core->call(operation, reply);
+  state->logical->core->call({.graph = state.get(), .accepted = nullptr, .finished = &reply},
+                             reply);
 }
 
 Future<void> Graph::async_replay() const {

@@ -19,7 +19,7 @@ namespace reprise::detail {
 /// Lifetime  When the last handle and the last replay in flight are gone, the control lane brings
 ///           it to the device thread, which lets go of its guards and frees it.
 /// Threads   Recording and counters belong to everybody, the rest to the device thread.
-struct GraphState : ControlNode {
+struct GraphState : ControlNode, std::enable_shared_from_this<GraphState> {
   /// Throws std::bad_alloc.
   static std::shared_ptr<GraphState> make(std::shared_ptr<LogicalStream> logical,
                                           std::shared_ptr<const Recording> recording);
@@ -30,7 +30,8 @@ struct GraphState : ControlNode {
   /// The byte sets of one replay: what it reads from outside, then what it writes.
   std::vector<Touch> touches;
 
-  std::atomic<std::uint64_t> replays{0};
+  // Apart from what callers read.
+  alignas(64) std::atomic<std::uint64_t> replays{0};
   std::atomic<std::uint64_t> refused{0};
   std::atomic<std::uint64_t> failed{0};
   void note_failure(const FailurePtr& failure, bool while_running) noexcept;
@@ -46,6 +47,9 @@ private:
   mutable std::mutex mutex_;  // guards last_failure_
   FailurePtr last_failure_;
 };
+
+/// The operation of a replay, made by the device thread. Throws std::bad_alloc.
+Operation* make_replay_here(DeviceCore& core, const ReplayRequest& request);
 
 struct GraphAccess {
   static const std::shared_ptr<GraphState>& state(const Graph& graph) noexcept {

@@ -28,7 +28,14 @@ class Actor;
 class DeviceCore;
 class Operation;
 struct EventState;
+struct GraphState;
 struct Window;
+
+/// Counts for others to read what one thread alone counts.
+inline void add_one(std::atomic<std::uint64_t>& counter) noexcept {
+  // Relaxed: a number, no order; no read-modify-write, as nobody else writes.
+  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
 
 /// A logical stream: an order of commands. Clients, their copies and queued commands share it.
 ///
@@ -43,14 +50,18 @@ public:
 
   /// Takes one credit; false when the stream has as much unaccepted work as it may.
   bool take_credit(std::uint64_t limit) noexcept {
-    // Relaxed: a bound on memory, not an order. The partner is give_credit().
+    // Relaxed: a bound on memory, not an order. The partner is give_credit(), whose line is asked
+    // for only when what was seen of it is not enough.
     const std::uint64_t issued = issued_.fetch_add(1, std::memory_order_relaxed);
-    return issued - accepted_.load(std::memory_order_relaxed) < limit;
+    if (issued - seen_.load(std::memory_order_relaxed) < limit) return true;
+    const std::uint64_t accepted = accepted_.load(std::memory_order_relaxed);
+    seen_.store(accepted, std::memory_order_relaxed);
+    return issued - accepted < limit;
   }
   /// For a submission that got no ticket.
   void return_credit() noexcept { issued_.fetch_sub(1, std::memory_order_relaxed); }
   /// The device thread, when it has accepted a command of this stream.
-  void give_credit() noexcept { accepted_.fetch_add(1, std::memory_order_relaxed); }
+  void give_credit() noexcept { add_one(accepted_); }
 
   const std::shared_ptr<DeviceCore> core;
   const StreamId id;
@@ -64,18 +75,28 @@ public:
     FailurePtr failure;              ///< What became of it, if it failed, was skipped or refused.
     std::unique_ptr<Window> window;  ///< While a capture is prepared or recording.
   };
-  Device device;
+  alignas(64) Device device;
 
 private:
   LogicalStream(std::shared_ptr<DeviceCore> core, StreamId id, Priority priority) noexcept;
 
   alignas(64) std::atomic<std::uint64_t> issued_{0};
+  std::atomic<std::uint64_t> seen_{0};  // of accepted_, some time ago
   alignas(64) std::atomic<std::uint64_t> accepted_{0};
 };
 
 /// What the ring carries: the operation itself lives in a pooled block.
 struct Submitted {
   Operation* operation;
+  static const ItemOps ops;
+};
+
+/// What the ring carries for a replay whose caller is blocked, and keeps the graph: the device
+/// thread makes the operation, so that no lines of memory but the slot's go between the threads.
+struct ReplayRequest {
+  GraphState* graph;
+  Reply* accepted;  ///< May be null.
+  Reply* finished;  ///< May be null.
   static const ItemOps ops;
 };
 
@@ -139,6 +160,7 @@ public:
   std::uint64_t ticket = 0;
   void* block = nullptr;  ///< The pooled block it lives in.
   std::uint32_t block_bytes = 0;
+  bool made_here = false;  ///< By the device thread, in a block of its own.
 
   // The journal's part; see journal.hpp.
   enum class Effect : std::uint8_t { none, wrote, claimed, lifted };

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/runtime/reply_cell.hpp>
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <reprise/device/futex.hpp>
 
-#include <ctime>
+#include <sched.h>
 
 namespace reprise::detail {
 
@@ -13,19 +11,13 @@ namespace {
 
 // A wake from sleep takes longer than this rarely; spinning through it saves the second wake.
 constexpr std::uint64_t spin_ns = 50'000;
-constexpr std::uint64_t no_deadline = ~std::uint64_t{0};
-
-void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::uint64_t left_ns) {
-  timespec limit{};
-  limit.tv_sec = static_cast<std::time_t>(left_ns / 1'000'000'000);
-  limit.tv_nsec = static_cast<long>(left_ns % 1'000'000'000);
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, left_ns == no_deadline ? nullptr : &limit,
-          nullptr, 0);
-}
-
-void futex_wake(std::atomic<std::uint32_t>* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
+// From here on the CPU is offered to others between looks if there are none to spare. Going to
+// sleep would be worse: caller, device and worker that take turns on two CPUs may then wake each
+// other for ever.
+constexpr std::uint64_t certain_ns = 10'000;
+// Shorter spinning counts as running: about two microseconds.
+constexpr std::uint32_t unregistered_looks = 96;
+constexpr std::uint64_t no_deadline = futex_no_deadline;
 
 class UntilReady final : public HelpUntil {
 public:
@@ -83,16 +75,22 @@ bool WaitWord::wait_until(Host& host, Backend* backend, std::uint64_t deadline_n
     }
     return true;
   }
+  // An answer that comes at once costs no clock and no count that other threads share.
+  for (std::uint32_t looks = 0; looks < unregistered_looks; ++looks) {
+    if (is_ready()) return true;
+    help();
+    __builtin_ia32_pause();
+  }
   const std::uint64_t started = host.now_ns();
   SpinBudget::spinning(SpinBudget::Rank::caller, +1);
   bool answered = false;
   for (std::uint32_t looks = 1; !(answered = is_ready()); ++looks) {
     help();
     __builtin_ia32_pause();
-    if (looks % 32 == 0 &&
-        (!SpinBudget::may_spin(SpinBudget::Rank::caller) || host.now_ns() - started > spin_ns)) {
-      break;
-    }
+    if (looks % 32 != 0) continue;
+    const std::uint64_t spent = host.now_ns() - started;
+    if (spent > spin_ns) break;
+    if (spent > certain_ns && !SpinBudget::may_spin(SpinBudget::Rank::caller)) sched_yield();
   }
   SpinBudget::spinning(SpinBudget::Rank::caller, -1);
   while (!answered) {
@@ -105,13 +103,8 @@ bool WaitWord::wait_until(Host& host, Backend* backend, std::uint64_t deadline_n
       answered = is_ready();
       continue;
     }
-    std::uint64_t left = no_deadline;
-    if (deadline_ns != no_deadline) {
-      const std::uint64_t now = host.now_ns();
-      if (now >= deadline_ns) break;
-      left = deadline_ns - now;
-    }
-    futex_wait(word_, parked, left);
+    if (deadline_ns != no_deadline && host.now_ns() >= deadline_ns) break;
+    futex_wait(word_, parked, deadline_ns);
     answered = is_ready();
   }
   return answered || is_ready();

@@ -43,7 +43,7 @@ private:
 };
 
 /// The reply of a blocking verb, on the blocked caller's own stack.
-class BlockingReply : public Reply {
+class alignas(64) BlockingReply : public Reply {
 public:
   void complete(const FailurePtr& failure) noexcept override {
     failure_ = failure;
