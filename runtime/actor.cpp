@@ -18,7 +18,7 @@ constexpr std::uint32_t steps_per_control = 8;
 // So much enqueued work is kicked off without waiting for a quiet moment.
 constexpr std::uint32_t kick_at_most = 16;
 // The same while a caller waits for each answer: what the kick costs would be its time.
-constexpr std::uint32_t kick_at_most_for_caller = 128;
+constexpr std::uint32_t kick_at_most_for_caller = 256;
 // Quiet looks before a kick that leaves a stream to its helper, and before one that leaves none.
 constexpr std::uint32_t looks_before_kick = 2;
 // A caller that was just answered, or offered help, is given a little longer to come back.
@@ -101,6 +101,8 @@ bool Actor::serve_ring() noexcept {
       if (!core_.channel().linger()) return served;
     }
     served = true;
+    // In the time the caller needs to come back.
+    if (answered_caller_) retire(2);
   }
   return served;
 }
@@ -275,6 +277,8 @@ void Actor::accept(Operation& operation) noexcept {
     const auto failure =
         make_failure(Errc::out_of_memory, operation.verb, operation.name(), "no host memory");
     claim_everything(operation.touches, failure);
+    // A window that misses an operation does not seal.
+    if (is_recording(operation)) window_of(operation)->capture.fail(failure);
     answer(operation, failure);
   }
 }
@@ -517,13 +521,13 @@ void Actor::on_failed(Operation& operation) noexcept {
 
 // ---- the end of commands ---------------------------------------------------------------------
 
-bool Actor::retire() noexcept {
+bool Actor::retire(std::uint32_t at_most) noexcept {
   bool any = false;
   for (std::uint64_t left = busy_; left != 0; left &= left - 1) {
     const auto i = static_cast<StreamIndex>(__builtin_ctzll(left));
     Lane& lane = lanes_[i];
     const StreamPosition finished = backend_.finished(i);
-    while (lane.first != nullptr && lane.first->position <= finished) {
+    for (; lane.first != nullptr && lane.first->position <= finished && at_most != 0; --at_most) {
       Operation& operation = *lane.first;
       lane.first = operation.behind;
       if (lane.first == nullptr) lane.last = nullptr;

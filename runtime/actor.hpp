@@ -128,7 +128,7 @@ private:
   static const Hold* failed_memory(const Operation& operation) noexcept;
   static void claim_everything(std::span<const Touch> touches, const FailurePtr& failure) noexcept;
   // Their end.
-  bool retire() noexcept;
+  bool retire(std::uint32_t at_most = ~std::uint32_t{0}) noexcept;
   void release(Operation& operation) noexcept;
   // Rest.
   void kick(StreamIndex except) noexcept;

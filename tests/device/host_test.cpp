@@ -2,6 +2,7 @@
 #include <reprise/device/host.hpp>
 
 #include <reprise/device/detail/cpu_count.hpp>
+#include <reprise/device/futex.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -337,4 +338,34 @@ TEST_CASE("a spinning thread that runs counts once", "[device]") {
   SpinBudget::running(-1);
   CHECK(SpinBudget::may_spin(Rank::caller));
   SpinBudget::spinning(Rank::caller, -1);
+}
+
+TEST_CASE("a token is given before, while and after somebody waits for it", "[device][threads]") {
+  detail::FutexToken token;
+  token.give();
+  token.give();  // There is one at most.
+  token.wait();
+  CHECK_FALSE(token.wait_until(real_host().now_ns()));
+  CHECK_FALSE(token.wait_until(0));
+  token.give();
+  CHECK(token.wait_until(0));
+
+  detail::FutexToken there;
+  detail::FutexToken back;
+  constexpr int rounds = 2000;
+  int carried = 0;
+  std::thread other([&] {
+    for (int i = 0; i < rounds; ++i) {
+      there.wait();
+      ++carried;
+      back.give();
+    }
+  });
+  for (int i = 0; i < rounds; ++i) {
+    there.give();
+    if (!back.wait_until(deadline())) break;
+    if (carried != i + 1) break;
+  }
+  CHECK(carried == rounds);
+  other.join();
 }

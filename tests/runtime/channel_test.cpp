@@ -361,6 +361,23 @@ TEST_CASE("a pause ends when the bell rings and has ended before if it has rung"
   CHECK(looks_of_a_pause() == 64);
 }
 
+TEST_CASE("lingering ends with the command that comes and else lasts as long as a pause",
+          "[runtime][channel]") {
+  Wakes wakes;
+  BasicChannel<CountingTraits> channel({.capacity = 2}, wakes);
+  const auto looks = [&](bool found) {
+    const int before = Counting<std::uint64_t>::loads;
+    CHECK(channel.linger() == found);
+    return Counting<std::uint64_t>::loads - before;
+  };
+  CHECK(looks(false) == 64);
+  Log log;
+  channel.try_submit(Note(log, 1), true);
+  CHECK(looks(true) == 1);
+  CHECK(serve_one(channel));
+  CHECK(looks(false) == 64);
+}
+
 namespace {
 
 /// A channel beside the plain account of what must be in it.
