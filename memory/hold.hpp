@@ -54,8 +54,7 @@ public:
       failed,   ///< The request failed; every byte carries `failure`.
     };
     State state = State::unbound;
-    bool guarded = false;        ///< A graph names it: its touches are noted for replays.
-    std::uint32_t guards = 0;    ///< Graphs and windows that pin it.
+    std::uint32_t graphs = 0;    ///< Live graphs that name it: their replays look at its touches.
     std::uint64_t address = 0;   ///< Of its first byte.
     PoolBlock* block = nullptr;  ///< In the pool; null for a zero-sized or imported one.
     FailurePtr failure;

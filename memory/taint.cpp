@@ -273,6 +273,7 @@ void TaintMap::rewrite(ByteRange range, F&& state) {
 void TaintMap::claim(ByteRange range, const ClaimPtr& claim) {
   check_inside(range);
   if (range.empty()) return;
+  count_change();
   if (claim->kind != ClaimKind::not_started) {
     const TaintSpan span{range, claim};
     assign(range, {&span, 1});
@@ -282,6 +283,7 @@ void TaintMap::claim(ByteRange range, const ClaimPtr& claim) {
 }
 
 void TaintMap::claim_all(FailurePtr failure) noexcept {
+  count_change();
   spans_.clear();
   if (bytes_ == 0) return;
   // Fits inside the map, so nothing is allocated.
@@ -316,6 +318,7 @@ void TaintMap::take_off(ByteRange range, TaintSpans* removed) {
 
 void TaintMap::put_back(ByteRange range, const TaintSpans& spans) {
   check_inside(range);
+  count_change();
   if (!range.empty()) assign(range, {spans.data(), spans.size()});
 }
 

@@ -179,8 +179,10 @@ using TaintSpans = SmallVector<TaintSpan, 2>;
 ///           change nothing.
 class TaintMap {
 public:
-  /// The map of fresh memory: all of it unwritten.
-  explicit TaintMap(std::uint64_t bytes = 0) noexcept;
+  /// The map of fresh memory: all of it unwritten. `changes` counts, for all maps that share it,
+  /// the changes that may have put claims on clean bytes: who has seen bytes clean and the count as
+  /// it is need not look again.
+  explicit TaintMap(std::uint64_t bytes = 0, std::uint64_t* changes = nullptr) noexcept;
   /// The map of memory that somebody else filled: all of it clean.
   static TaintMap written(std::uint64_t bytes) noexcept;
 
@@ -243,7 +245,12 @@ private:
   template <class F>
   void rewrite(ByteRange range, F&& state);
 
+  void count_change() noexcept {
+    if (changes_ != nullptr) ++*changes_;
+  }
+
   std::uint64_t bytes_ = 0;
+  std::uint64_t* changes_ = nullptr;
   TaintSpans spans_;
 };
 
@@ -259,7 +266,8 @@ inline ClaimPtr::~ClaimPtr() {
   if (claim_ && claim_->counted_) release();
 }
 
-inline TaintMap::TaintMap(std::uint64_t bytes) noexcept : bytes_(bytes) {
+inline TaintMap::TaintMap(std::uint64_t bytes, std::uint64_t* changes) noexcept
+    : bytes_(bytes), changes_(changes) {
   if (bytes != 0) spans_.emplace_back(ByteRange{0, bytes}, unwritten_claim());
 }
 

@@ -102,7 +102,10 @@ bool Actor::serve_ring() noexcept {
     }
     served = true;
     // In the time the caller needs to come back.
-    if (answered_caller_) retire(2);
+    if (answered_caller_) {
+      retire(2);
+      core_.expect_make_here();
+    }
   }
   return served;
 }
@@ -315,6 +318,16 @@ void Actor::run(Operation& operation) {
   enqueue(operation);
 }
 
+void Actor::replay(Operation& operation, ReplayOrder& order) {
+  if (!order.is_clean_at(core_.taint_changes())) {
+    if (const Claim* claim = Journal::first_claim(operation)) return skip(operation, *claim);
+  }
+  if (!operation.waits_for.add(operation.logical->device.last)) throw std::bad_alloc();
+  order.plan(recent_, operation.waits_for);
+  operation.replay = &order;
+  enqueue(operation);
+}
+
 void Actor::run_after(Operation& operation, const Frontier& points) {
   if (!operation.waits_for.copy_from(points)) throw std::bad_alloc();
   enqueue(operation);
@@ -400,15 +413,34 @@ void Actor::enqueue(Operation& operation) {
   // The caller may go on: what it does next comes behind what follows.
   operation.was_accepted(*this);
   operation.accepted(nullptr);
-  for (const Touch& touch : operation.touches) {
-    if (may_write(touch.access)) touch.hold->device.uses.note_write(touch.range, {point, nullptr});
-  }
-  for (const Touch& touch : operation.touches) {
-    if (!may_write(touch.access)) touch.hold->device.uses.note_read(touch.range, {point, nullptr});
-  }
+  note_uses(operation, point);
   journal_.append(operation);
+  note_written(operation);
+}
+
+void Actor::note_uses(Operation& operation, StreamPoint point) noexcept {
+  if (operation.replay != nullptr) return operation.replay->note(recent_, point);
+  for (const bool writes : {true, false}) {
+    for (const Touch& touch : operation.touches) {
+      if (may_write(touch.access) != writes) continue;
+      Hold::Device& device = touch.hold->device;
+      writes ? device.uses.note_write(touch.range, {point, nullptr})
+             : device.uses.note_read(touch.range, {point, nullptr});
+      if (device.graphs != 0) recent_.add(touch, point);
+    }
+  }
+}
+
+/// Success is assumed.
+void Actor::note_written(Operation& operation) noexcept {
+  ReplayOrder* const order = operation.replay;
+  if (order != nullptr && order->is_clean_at(core_.taint_changes())) {
+    operation.effect = Operation::Effect::wrote;
+    return;
+  }
   try {
     journal_.note_written(operation);
+    if (order != nullptr) order->found_clean(core_.taint_changes());
   } catch (const std::bad_alloc&) {
     claim_everything(operation.touches, make_failure(Errc::out_of_memory, operation.verb,
                                                      operation.name(), "no host memory"));

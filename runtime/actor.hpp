@@ -6,6 +6,7 @@
 #include <reprise/runtime/core.hpp>
 #include <reprise/runtime/journal.hpp>
 #include <reprise/runtime/operation.hpp>
+#include <reprise/runtime/replay_order.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -48,6 +49,8 @@ public:
   /// Checks, orders and hands to the backend the command in `operation.command`; or records it if
   /// its stream is in a window. The usual outcome.
   void run(Operation& operation);
+  /// Like run() for a replay of the graph whose place is `order`.
+  void replay(Operation& operation, ReplayOrder& order);
   /// Like run() for a command without byte sets that waits for `points` only.
   void run_after(Operation& operation, const Frontier& points);
   /// Nothing is left to do and all went well.
@@ -121,6 +124,8 @@ private:
   void find_waits(Operation& operation);
   StreamIndex place(Operation& operation) noexcept;
   void enqueue(Operation& operation);
+  void note_uses(Operation& operation, StreamPoint point) noexcept;
+  void note_written(Operation& operation) noexcept;
   void skip(Operation& operation, const Claim& claim);
   void keep_mark(Operation& operation) noexcept;
   void adopt(LogicalStream& logical) noexcept;
@@ -151,6 +156,7 @@ private:
   Backend& backend_;
   Pool pool_;
   Journal journal_;
+  RecentTouches recent_;
 
   /// One backend stream: how far it was enqueued, and what of it is not retired.
   struct Lane {

@@ -193,13 +193,17 @@ void Actor::guard(GraphState& graph) {
     guards.push_back(std::move(*guard));
   }
   guards_.emplace(&graph, std::move(guards));
+  for (const HoldRef& hold : graph.recording->holds()) ++hold->device.graphs;
   graph.next = graphs_;
   if (graphs_ != nullptr) graphs_->before = &graph;
   graphs_ = &graph;
 }
 
 void Actor::release_graph(GraphState& graph) noexcept {
-  guards_.erase(&graph);
+  graph.order->forget(recent_);
+  if (guards_.erase(&graph) != 0) {
+    for (const HoldRef& hold : graph.recording->holds()) --hold->device.graphs;
+  }
   if (graph.before != nullptr || graphs_ == &graph) {
     (graph.before ? graph.before->next : graphs_) = graph.next;
     if (graph.next != nullptr) graph.next->before = graph.before;

@@ -21,9 +21,10 @@ constexpr std::uint64_t grace_ns = 1'000'000'000;
 
 /// A hold of this device: with the node that brings it back to the device thread.
 struct DeviceHold final : Hold, ControlNode {
-  DeviceHold(std::shared_ptr<HoldOwner> owner, std::uint64_t bytes) noexcept
+  DeviceHold(std::shared_ptr<HoldOwner> owner, std::uint64_t bytes,
+             std::uint64_t& taint_changes) noexcept
       : Hold(std::move(owner), bytes) {
-    device.taint = TaintMap(bytes);
+    device.taint = TaintMap(bytes, &taint_changes);
     run = [](ControlNode& node, void* actor) noexcept {
       auto& hold = static_cast<DeviceHold&>(node);
       if (actor != nullptr) static_cast<Actor*>(actor)->give_back(hold);
@@ -271,7 +272,7 @@ FailurePtr DeviceCore::closed_failure(const char* verb) noexcept {
 HoldRef DeviceCore::make_hold(std::uint64_t bytes) {
   void* const block = blocks_.take(sizeof(DeviceHold));
   if (block == nullptr) throw std::bad_alloc();
-  return HoldRef{::new (block) DeviceHold(shared_from_this(), bytes)};
+  return HoldRef{::new (block) DeviceHold(shared_from_this(), bytes, taint_changes_)};
 }
 
 std::shared_ptr<LogicalStream> DeviceCore::make_stream(Priority priority) {

@@ -133,6 +133,12 @@ public:
     operation->made_here = true;
     return operation;
   }
+  /// Asks for the lines of the block that make_here() will take, which a worker may have used last.
+  void expect_make_here() const noexcept {
+    if (here_ == nullptr) return;
+    const auto* const block = reinterpret_cast<const std::byte*>(here_);
+    for (std::size_t at = 0; at < lines_here; at += 64) __builtin_prefetch(block + at, 1);
+  }
   /// Where the extra bytes of an operation begin.
   template <class Op>
   static std::byte* extra(Op& operation) noexcept {
@@ -196,11 +202,14 @@ public:
   DeviceCaptures& captures() noexcept { return captures_; }
   const DeviceOptions& options() const noexcept { return options_; }
   DeviceCounters& counters() noexcept { return counters_; }
+  /// How often bytes of this device may have become tainted; the device thread's.
+  std::uint64_t taint_changes() const noexcept { return taint_changes_; }
 
 private:
   friend class Actor;
 
   static constexpr std::size_t block_here = BlockCache::large_block;
+  static constexpr std::size_t lines_here = 768;  // that an operation of a replay takes
   struct FreeBlock {
     FreeBlock* next;
   };
@@ -217,7 +226,8 @@ private:
   StagingPool staging_;
   DeviceCaptures captures_;
   alignas(64) DeviceCounters counters_;
-  FreeBlock* here_ = nullptr;  ///< The device thread's.
+  FreeBlock* here_ = nullptr;        ///< The device thread's.
+  std::uint64_t taint_changes_ = 0;  ///< The device thread's; see TaintMap.
   Channel channel_;
   JobLoop helper_loop_;  ///< Lowers recordings.
   std::atomic<StreamId> next_stream_{1};

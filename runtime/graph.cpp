@@ -33,7 +33,7 @@ public:
   void accept(Actor& actor) override {
     if (graph_->recording->node_count() == 0) return actor.done(*this);
     command = command::RunGraph{graph_->program.get()};
-    actor.run(*this);
+    actor.replay(*this, *graph_->order);
   }
 
   void was_accepted(Actor& actor) noexcept override {
@@ -109,6 +109,7 @@ std::shared_ptr<GraphState> GraphState::make(std::shared_ptr<LogicalStream> logi
   graph->touches.assign(made.inputs().begin(), made.inputs().end());
   graph->touches.insert(graph->touches.end(), made.must_write().begin(), made.must_write().end());
   graph->touches.insert(graph->touches.end(), made.may_write().begin(), made.may_write().end());
+  graph->order.emplace(graph->touches, made.id());
   auto* const owned = graph.release();
   return std::shared_ptr<GraphState>(owned, dispose);
 }

@@ -5,10 +5,12 @@
 #include <reprise/capture/recording.hpp>
 #include <reprise/runtime/graph.hpp>
 #include <reprise/runtime/operation.hpp>
+#include <reprise/runtime/replay_order.hpp>
 
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace reprise::detail {
@@ -29,6 +31,7 @@ struct GraphState : ControlNode, std::enable_shared_from_this<GraphState> {
   std::unique_ptr<GraphProgram> program;
   /// The byte sets of one replay: what it reads from outside, then what it writes.
   std::vector<Touch> touches;
+  std::optional<ReplayOrder> order;  ///< The device thread's.
 
   // Apart from what callers read.
   alignas(64) std::atomic<std::uint64_t> replays{0};

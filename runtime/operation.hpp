@@ -27,6 +27,7 @@ namespace reprise::detail {
 class Actor;
 class DeviceCore;
 class Operation;
+class ReplayOrder;
 struct EventState;
 struct GraphState;
 struct Window;
@@ -170,6 +171,7 @@ public:
     TaintSpans spans;
   };
   Effect effect = Effect::none;
+  ReplayOrder* replay = nullptr;  ///< Of a replay: takes the place of its byte sets in order.
   bool enqueued = false;
   bool passed = false;  ///< Its stream is past it; it stays for the marks of older ones.
   Operation* older = nullptr;
