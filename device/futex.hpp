@@ -45,6 +45,8 @@ public:
     // Release: what was done before is seen by the waiter. Afterwards this may be gone.
     if (word_.exchange(token, std::memory_order_acq_rel) == sleeping) futex_wake(address);
   }
+  /// Whether wait() would return at once.
+  bool is_there() const noexcept { return word_.load(std::memory_order_acquire) == token; }
   void wait() noexcept { (void)wait_until(futex_no_deadline); }
   /// False: `deadline_ns` of the monotonic clock passed without a token.
   bool wait_until(std::uint64_t deadline_ns) noexcept {

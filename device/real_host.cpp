@@ -109,6 +109,7 @@ private:
     for (;;) {
       loop_.pause();
       if ((found = loop_.step())) break;
+      if (token_.is_there()) break;  // Something else than work: rest() will see what.
       const std::uint64_t seen = now();
       const std::uint64_t spent = seen - began;
       if (spent < options_.spin_ns * options_.long_spin && loop_.expects_work()) expected = seen;

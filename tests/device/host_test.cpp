@@ -130,7 +130,7 @@ TEST_CASE("a role lasts as long as its scope", "[device]") {
 }
 
 TEST_CASE("a started loop works in its role until it says done", "[device][threads]") {
-  const std::uint64_t spin_ns = GENERATE(0u, 20'000u, 1'000'000'000u);
+  const std::uint64_t spin_ns = GENERATE(as<std::uint64_t>{}, 0, 20'000, 3'600'000'000'000);
   CAPTURE(spin_ns);
   CountingLoop loop;
   const auto handle = start(loop, {"a-name-that-is-too-long", ThreadRole::courier, spin_ns});
