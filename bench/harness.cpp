@@ -14,6 +14,7 @@
 #include <limits>
 #include <numeric>
 #include <ostream>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
@@ -61,24 +62,41 @@ struct Counted {
   double operations = nan;
 };
 
-/// One run of this very program under callgrind, in the mode that does nothing but loop.
-Counted callgrind(const std::string& name, int rounds) {
+/// Runs this very program in the mode that does nothing but loop, under a tool, and shows `line`
+/// everything that the two print. Answers how many operations that were, NaN if it failed.
+template <class F>
+double run_under(const char* tool, const std::string& name, int rounds, F&& line) {
   std::array<char, 4096> self{};
-  if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return {};
-  const std::string command = "valgrind --tool=callgrind --callgrind-out-file=/dev/null " +
-                              shell_quoted(self.data()) + " --loop " + shell_quoted(name) +
-                              " --loop-rounds " + std::to_string(rounds) + " 2>&1";
+  if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return nan;
+  const std::string command = std::string(tool) + ' ' + shell_quoted(self.data()) + " --loop " +
+                              shell_quoted(name) + " --loop-rounds " + std::to_string(rounds) +
+                              " 2>&1";
   FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return {};
-  Counted counted;
-  std::array<char, 512> line{};
-  while (std::fgets(line.data(), line.size(), pipe) != nullptr) {
-    const std::string text = line.data();
-    if (const auto at = text.find("Collected : "); at != std::string::npos)
-      counted.instructions = std::atof(text.c_str() + at + 12);
-    if (text.starts_with("operations ")) counted.operations = std::atof(text.c_str() + 11);
+  if (pipe == nullptr) return nan;
+  double operations = nan;
+  std::array<char, 512> buffer{};
+  while (std::fgets(buffer.data(), buffer.size(), pipe) != nullptr) {
+    const std::string text = buffer.data();
+    if (text.starts_with("operations ")) operations = std::atof(text.c_str() + 11);
+    line(text);
   }
-  return pclose(pipe) == 0 ? counted : Counted{};
+  if (pclose(pipe) == 0) return operations;
+  static std::set<std::string> told;
+  if (told.insert(tool).second) {
+    std::fprintf(stderr, "no figures: '%s' is not installed, or failed\n", tool);
+  }
+  return nan;
+}
+
+Counted callgrind(const std::string& name, int rounds) {
+  Counted counted;
+  counted.operations =
+      run_under("valgrind --tool=callgrind --callgrind-out-file=/dev/null", name, rounds,
+                [&](const std::string& line) {
+                  if (const auto at = line.find("Collected : "); at != std::string::npos)
+                    counted.instructions = std::atof(line.c_str() + at + 12);
+                });
+  return counted;
 }
 
 double instructions_each(const std::string& name) {
@@ -87,13 +105,32 @@ double instructions_each(const std::string& name) {
   return (more.instructions - few.instructions) / (more.operations - few.operations);
 }
 
+constexpr int no_process = -271828;  // whose group nobody else asks for
+
+/// Every line with a bracket is a call, except the second half of one that others interrupted.
+double system_calls_each(const std::string& name) {
+  const std::string mark = "getpgid(" + std::to_string(no_process) + ')';
+  bool counting = false;
+  int marks = 0;
+  double calls = 0;
+  const double operations = run_under("strace -f", name, 1, [&](const std::string& line) {
+    if (line.find(mark) != std::string::npos) {
+      counting = ++marks == 1;
+    } else if (counting && line.find('(') != std::string::npos &&
+               line.find(" resumed>") == std::string::npos) {
+      ++calls;
+    }
+  });
+  return marks == 2 ? calls / operations : nan;
+}
+
 /// How far a verdict is from its bar, at least 1 when passed; what the best of several runs is
 /// chosen by.
 double margin(const Bar& bar, double reached) {
   if (std::isnan(reached)) return 0;
   switch (bar.kind) {
     case Bar::Kind::ratio_at_most:
-    case Bar::Kind::value_at_most: return bar.number / std::max(reached, 1e-9);
+    case Bar::Kind::value_at_most: return reached <= bar.number ? 1 : bar.number / reached;
     default: return reached / bar.number;
   }
 }
@@ -161,6 +198,14 @@ Row& Row::add_instructions(std::string name, long (*loop)(int rounds), std::vect
     if (*known < 0) *known = instructions_each(full);
     return *known;
   };
+  variants_.push_back({std::move(name), std::move(measure), std::move(bars), loop});
+  return *this;
+}
+
+Row& Row::add_system_calls(std::string name, long (*loop)(int rounds), std::vector<Bar> bars) {
+  std::string full = id_ + '/' + column_ + '/' + name;
+  // Not the same each time, as instructions are: a thread may lose its core and fall asleep.
+  auto measure = [full = std::move(full)] { return system_calls_each(full); };
   variants_.push_back({std::move(name), std::move(measure), std::move(bars), loop});
   return *this;
 }
@@ -328,6 +373,10 @@ void relax() noexcept {
 #elif defined(__aarch64__)
   asm volatile("yield");
 #endif
+}
+
+void mark_system_calls() noexcept {
+  (void)getpgid(no_process);
 }
 
 double quantile(std::vector<double> values, double p) {

@@ -101,6 +101,11 @@ public:
   Row& limit_instructions(std::string name, long (*loop)(int rounds));
   Row& add_instructions(std::string name, long (*loop)(int rounds), std::vector<Bar> bars = {});
 
+  /// Variants whose figure is the system calls of one operation: those that any thread makes
+  /// between the loop's two calls of mark_system_calls(), counted by strace, over what the loop
+  /// answers. NaN where strace is missing.
+  Row& add_system_calls(std::string name, long (*loop)(int rounds), std::vector<Bar> bars = {});
+
   /// Measures every variant `rounds` times in turns. A row that misses a bar is measured again, up
   /// to `runs` times in all, and the run that misses least counts.
   std::vector<Cell> run(int rounds, int runs, std::ostream& progress) const;
@@ -138,7 +143,7 @@ public:
   /// The rows with one of these ids; all of them when there are none.
   std::vector<const Row*> select(const std::vector<std::string>& ids) const;
 
-  /// Does `rounds` rounds of the instruction variant "row/column/variant" in this process and
+  /// Does `rounds` rounds of the loop of variant "row/column/variant" in this process and
   /// answers how many operations that were; -1 when there is none of that name.
   long loop(std::string_view name, int rounds) const;
 
@@ -193,6 +198,9 @@ double median_ns(int calls, F&& f, int batches = 32) {
   }
   return median(std::move(times));
 }
+
+/// Where the counted part of a loop begins, and where it ends.
+void mark_system_calls() noexcept;
 
 /// Keeps the compiler from dropping a value.
 template <class T>

@@ -26,7 +26,8 @@ int run(const Choices& choices) {
   const Suite suite = Registration::all();
   if (!choices.loop.empty()) {
     const long operations = suite.loop(choices.loop, choices.loop_rounds);
-    std::cout << "operations " << operations << '\n';
+    // On a line of its own, even where a tool has just begun one on the same pipe.
+    std::cout << "\noperations " << operations << '\n';
     return operations < 0 ? 1 : 0;
   }
   const auto rows = suite.select(choices.rows);
