@@ -75,7 +75,7 @@ void FutureState::attach(Job& continuation) noexcept {
 void FutureState::drop() noexcept {
   // Each owner releases what it did; the last one acquires it.
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (!is_free_of_user_code(this_thread_role())) {
+  if (!is_free_of_user_code(this_thread_role()) || (inert_ && !failure_ && !thrown_)) {
     dispose();
     return;
   }

@@ -47,6 +47,8 @@ protected:
 
   FutureState(AsyncContext&& context, Source source) noexcept
       : context_(std::move(context)), source_(source) {}
+  /// What it ends with has nothing of the user's in it, unless it is a failure.
+  void set_inert(bool inert) noexcept { inert_ = inert; }
   ~FutureState() = default;
 
   /// The end, exactly once: wakes the waiter, hands over the continuation, gives up the reference
@@ -70,6 +72,7 @@ private:
   AsyncContext context_;
   WaitWord word_;
   const Source source_;
+  bool inert_ = false;
   std::atomic<std::uint32_t> references_{2};  // the Future and the operation
   std::atomic<Job*> continuation_{nullptr};
   FailurePtr failure_;
@@ -92,9 +95,16 @@ template <class T>
 class OperationFuture final : public FutureValue<T> {
 public:
   explicit OperationFuture(AsyncContext&& context) noexcept
-      : FutureValue<T>(std::move(context), FutureState::Source::device) {}
+      : FutureValue<T>(std::move(context), FutureState::Source::device) {
+    this->set_inert(is_inert);
+  }
 
 private:
+  static constexpr bool is_inert = [] {
+    if constexpr (!std::is_void_v<T>) return std::is_trivially_destructible_v<T>;
+    return true;
+  }();
+
   void dispose() noexcept override { this->dispose_of(this); }
 };
 
