@@ -261,6 +261,17 @@ bool Actor::run_stage() noexcept {
   return worked;
 }
 
+namespace {
+
+FailurePtr expiry(const Operation& operation) noexcept {
+  return make_failure(Errc::operation_aborted, operation.verb, operation.name(),
+                      "given up: its turn came after its deadline",
+                      make_failure(Errc::timed_out, operation.verb, operation.name(),
+                                   "the deadline of the call has passed"));
+}
+
+}  // namespace
+
 void Actor::accept(Operation& operation) noexcept {
   if (LogicalStream* const logical = operation.logical.get()) {
     logical->give_credit();
@@ -268,6 +279,10 @@ void Actor::accept(Operation& operation) noexcept {
   }
   Reply* const reply = operation.finished ? operation.finished.get() : operation.accepted.get();
   if (reply != nullptr && !reply->start()) {
+    if (reply->is_expired()) {
+      REPRISE_MARK("expired_before_start");
+      return refuse(operation, expiry(operation));
+    }
     REPRISE_MARK("cancelled_before_start");
     return refuse(operation, Errc::operation_aborted, "cancelled before it started");
   }
@@ -484,6 +499,7 @@ void Actor::keep_mark(Operation& operation) noexcept {
 void Actor::refuse(Operation& operation, FailurePtr failure) noexcept {
   add_one(core_.counters().refused);
   core_.shared().report(failure, false);
+  if (is_recording(operation)) window_of(operation)->capture.fail(failure);
   try {
     journal_.note_claimed(operation,
                           make_claim(ClaimKind::not_started, failure, operation.owner()));

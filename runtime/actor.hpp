@@ -65,8 +65,8 @@ public:
 
   // Memory; see actor_memory.cpp.
 
-  /// Finds memory for `holds`, all or none of which get it.
-  void bind(Operation& operation, std::span<const HoldRef> holds);
+  /// Finds memory for `holds`. False: there is none, and the operation has been answered.
+  bool find_memory(Operation& operation, std::span<const HoldRef> holds);
   /// No one owns `hold` any more.
   void give_back(Hold& hold) noexcept;
   bool is_finished(StreamPoint point) const noexcept {
@@ -82,7 +82,8 @@ public:
   /// Everything that was enqueued and is not retired, on any stream. Throws std::bad_alloc.
   Frontier everything() const;
   void synchronize(Operation& operation);
-  void record_event(Operation& operation, const std::shared_ptr<EventState>& event);
+  /// With timing, behind a marker of its own, whose `finished` is told when it is passed.
+  void record_event(Operation& operation, std::shared_ptr<EventState> event);
   void wait_event(Operation& operation, const EventState& event);
   void close_stream(LogicalStream& logical) noexcept;
 

@@ -12,16 +12,17 @@ namespace reprise::detail {
 
 // What a device does with memory and streams: bind holds, take them back, answer questions.
 
-void Actor::bind(Operation& operation, std::span<const HoldRef> holds) {
+bool Actor::find_memory(Operation& operation, std::span<const HoldRef> holds) {
   FailurePtr failure;
   for (const HoldRef& hold : holds) {
     if (!bind(operation, *hold, failure)) break;
   }
-  if (!failure) return done(operation);
+  if (!failure) return true;
   add_one(core_.counters().refused);
   core_.shared().report(failure, false);
   if (Window* const window = window_of(operation)) window->capture.fail(failure);
   answer(operation, failure);
+  return false;
 }
 
 bool Actor::bind(const Operation& operation, Hold& hold, FailurePtr& failure) {
@@ -80,13 +81,25 @@ void Actor::synchronize(Operation& operation) {
   run_after(operation, Frontier{operation.logical->device.last});
 }
 
-void Actor::record_event(Operation& operation, const std::shared_ptr<EventState>& event) {
+void Actor::record_event(Operation& operation, std::shared_ptr<EventState> event) {
   LogicalStream::Device& stream = operation.logical->device;
+  const bool recording = is_recording(operation);
   event->point = stream.last;
   event->failure = stream.failure;
-  event->stream = is_recording(operation) ? operation.logical->id : 0;
+  event->stream = recording ? operation.logical->id : 0;
   if (stream.newest != nullptr) {
     event->next = std::exchange(stream.newest->events, event);
+  }
+  if (event->timing && !recording) {
+    // The marker is no command of the user's: events to come still stand behind the one before it.
+    Operation* const newest = stream.newest;
+    const FailurePtr failure = stream.failure;
+    run_after(operation, Frontier{stream.last});  // which may end the operation
+    stream.newest = newest;
+    stream.failure = failure;
+    event->point = stream.last;
+    event->recorded.store(true, std::memory_order_release);
+    return;
   }
   event->recorded.store(true, std::memory_order_release);
   done(operation);

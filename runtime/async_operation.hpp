@@ -64,17 +64,49 @@ struct CompletionOf<void> {
 
 /// The reply of one operation with result T.
 template <class T>
-class OperationCell final : public DeviceCell, public ReplyOf<T>::Type {
+class AnswerCell : public DeviceCell, public ReplyOf<T>::Type {
 public:
-  OperationCell(BlockCache& blocks, JobLoop& courier) noexcept : DeviceCell(blocks, courier) {}
-
   bool start() noexcept override { return take_up(); }
-  void complete(const FailurePtr& failure) noexcept override { finish(failure); }
-  void dispose() noexcept override {
-    BlockCache& blocks = this->blocks();
-    std::destroy_at(this);
-    blocks.give(this, sizeof(OperationCell));
+  void complete(const FailurePtr& failure) noexcept final { finish(failure); }
+
+protected:
+  AnswerCell(BlockCache& blocks, JobLoop& courier) noexcept : DeviceCell(blocks, courier) {}
+  ~AnswerCell() = default;
+
+  template <class Cell>
+  static void dispose_of(Cell* cell) noexcept {
+    BlockCache& blocks = cell->blocks();
+    std::destroy_at(cell);
+    blocks.give(cell, sizeof(Cell));
   }
+};
+
+template <class T>
+class OperationCell final : public AnswerCell<T> {
+public:
+  OperationCell(BlockCache& blocks, JobLoop& courier) noexcept : AnswerCell<T>(blocks, courier) {}
+  void dispose() noexcept override { this->dispose_of(this); }
+};
+
+/// The same with a deadline: a command whose turn comes later is given up.
+template <class T>
+class ExpiringCell final : public AnswerCell<T> {
+public:
+  ExpiringCell(BlockCache& blocks, JobLoop& courier, Host& host, std::uint64_t deadline_ns) noexcept
+      : AnswerCell<T>(blocks, courier), host_(host), deadline_ns_(deadline_ns) {}
+
+  bool start() noexcept override {
+    if (!AnswerCell<T>::start()) return false;
+    expired_ = host_.now_ns() >= deadline_ns_;
+    return !expired_;
+  }
+  bool is_expired() const noexcept override { return expired_; }
+  void dispose() noexcept override { this->dispose_of(this); }
+
+private:
+  Host& host_;
+  const std::uint64_t deadline_ns_;
+  bool expired_ = false;
 };
 
 /// Memory for a handler block: the handler's own allocator or, where that is only the default one,
@@ -136,11 +168,11 @@ public:
   /// Starts the operation: `start` is called with the reply to answer, unless the handler's context
   /// is shut down, which destroys the operation.
   template <class Start>
-  static void launch(Owner operation, Start& start) {
+  static void launch(Owner operation, std::uint64_t deadline_ns, Start& start) {
     AsyncContext& context = operation->context();
     const Route route = route_for(operation->guard_.get_executor(), context);
-    auto* const cell = new_in<OperationCell<T>>(context.blocks, context.blocks, context.courier);
-    std::unique_ptr<OperationCell<T>, DisposeCell> owned_cell(cell);
+    AnswerCell<T>* const cell = make_cell(context, deadline_ns);
+    std::unique_ptr<AnswerCell<T>, DisposeCell> owned_cell(cell);
     auto slot = asio::get_associated_cancellation_slot(operation->handler_);
     if (slot.is_connected()) slot.assign(Canceller{operation.get()});
     if (!operation->join(*cell, route.queue, route.loop)) {
@@ -154,6 +186,14 @@ public:
   }
 
 private:
+  static AnswerCell<T>* make_cell(AsyncContext& context, std::uint64_t deadline_ns) {
+    BlockCache& blocks = context.blocks;
+    if (deadline_ns == Host::never_ns) {
+      return new_in<OperationCell<T>>(blocks, blocks, context.courier);
+    }
+    return new_in<ExpiringCell<T>>(blocks, blocks, context.courier, context.host, deadline_ns);
+  }
+
   struct DisposeCell {
     void operator()(DeviceCell* cell) const noexcept { cell->dispose(); }
   };
@@ -215,7 +255,7 @@ private:
     if (slot.is_connected()) slot.clear();
     Handler handler(std::move(operation->handler_));
     const Guard guard(std::move(operation->guard_));
-    auto* const cell = static_cast<OperationCell<T>*>(operation->answered());
+    auto* const cell = static_cast<AnswerCell<T>*>(operation->answered());
     const boost::system::error_code code =
         cell ? to_asio_code(cell->failure()) : boost::asio::error::operation_aborted;
     if constexpr (std::is_void_v<T>) {
@@ -248,11 +288,12 @@ private:
 template <class T>
 struct Initiate {
   template <class Handler, class Start>
-  void operator()(Handler&& handler, AsyncContext context, FailurePtr* failure, Start start) const {
+  void operator()(Handler&& handler, AsyncContext context, FailurePtr* failure,
+                  std::uint64_t deadline_ns, Start start) const {
     using Operation = HandlerOperation<std::decay_t<Handler>, T>;
     static_assert(noexcept(start(static_cast<typename ReplyOf<T>::Type*>(nullptr))));
     Operation::launch(Operation::make(std::forward<Handler>(handler), std::move(context), failure),
-                      start);
+                      deadline_ns, start);
   }
 };
 
@@ -261,11 +302,17 @@ struct Initiate {
 /// `start` is called once, when the token says so, with the reply that the device is to answer. It
 /// is noexcept, owns what it needs (with asio::deferred it outlives this call), and keeps its
 /// device alive. `failure`, if not null, receives the record, null for success, before the handler
-/// is submitted.
+/// is submitted. A command that is not started by `deadline_ns` of the host's clock is given up.
+template <class T, class Token, class Start>
+auto initiate(AsyncContext context, Token&& token, FailurePtr* failure, std::uint64_t deadline_ns,
+              Start&& start) {
+  return asio::async_initiate<Token, typename CompletionOf<T>::Signature>(
+      Initiate<T>(), token, std::move(context), failure, deadline_ns, std::forward<Start>(start));
+}
 template <class T, class Token, class Start>
 auto initiate(AsyncContext context, Token&& token, FailurePtr* failure, Start&& start) {
-  return asio::async_initiate<Token, typename CompletionOf<T>::Signature>(
-      Initiate<T>(), token, std::move(context), failure, std::forward<Start>(start));
+  return initiate<T>(std::move(context), std::forward<Token>(token), failure, Host::never_ns,
+                     std::forward<Start>(start));
 }
 
 }  // namespace reprise::detail

@@ -16,9 +16,9 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -43,12 +43,6 @@ struct ByteSets {
   std::vector<Buffer> must_write;  ///< Implies may_write.
 };
 
-/// Per-call options of async_ forms with a token.
-struct CallOptions {
-  /// Receives the full failure, or null, before the handler is submitted.
-  FailurePtr* failure = nullptr;
-};
-
 /// How a window is opened.
 struct CaptureOptions {
   /// Whether allocations in the window may map new memory. capture(fn) always allows it.
@@ -61,9 +55,13 @@ struct CaptureOptions {
 ///
 /// Plain verbs that post return at once; their failures live on the memory they would have
 /// written, in the error sink and the counters, so that a later read tells. Verbs that block, and
-/// all errors the calling thread can see, throw Failure. try_ forms answer would_block instead of
-/// waiting for room. async_ forms without a token return a Future; with a completion token, any of
-/// Asio's, they are defined in <reprise/runtime/async.hpp> and throw nothing operational.
+/// all errors the calling thread can see, throw Failure. try_ forms answer false or nothing instead
+/// of waiting for room.
+///
+/// async_ forms end in `tail`: nothing for a Future; a completion token, any of Asio's; or
+/// CallOptions and a token. With a token they need <reprise/runtime/async.hpp>. Failures arrive
+/// with the completion, those that the calling thread can see included, but for an empty client.
+/// They complete when the device has accepted the command, unless said otherwise.
 ///
 /// Lifetime  A cheap handle. It does not keep the device open: after its end verbs answer closed.
 /// Threads   Any thread may use a client and its copies; calls made at once are ordered by their
@@ -99,9 +97,9 @@ public:
   /// `count` elements of zero bytes.
   template <class T>
   Array<T> zeros(std::size_t count) const {
-    Array<T> array = empty<T>(count);
-    detail::post_fill(*this, array, 0, 1, "zeros");
-    return array;
+    Buffer made;
+    detail::post(detail::make_zeros(*this, detail::byte_count<T>("zeros", count), made));
+    return detail::BufferAccess::array<T>(std::move(made));
   }
   /// A copy of `values`, whose bytes are taken before this returns.
   template <class T>
@@ -122,12 +120,47 @@ public:
       bytes.push_back(detail::byte_count<T>("create_many", count));
     }
     std::vector<Array<T>> arrays;
-    for (Buffer& buffer : carve(bytes)) {
-      arrays.push_back(detail::BufferAccess::array<T>(std::move(buffer)));
-    }
-    return arrays;
+    std::vector<Buffer> parts;
+    detail::post(detail::make_carved(*this, bytes, parts));
+    return detail::typed_parts<T>(std::move(parts));
   }
-  Buffer empty_bytes(std::uint64_t bytes) const;
+  Buffer empty_bytes(std::uint64_t bytes) const {
+    Buffer made;
+    detail::post(detail::make_empty(*this, bytes, made));
+    return made;
+  }
+  /// The same; nothing if they would have had to wait for room.
+  template <class T>
+  std::optional<Array<T>> try_empty(std::size_t count) const {
+    Buffer made;
+    const auto bytes = detail::byte_count<T>("try_empty", count);
+    if (!detail::try_post(detail::make_empty(*this, bytes, made))) return {};
+    return detail::BufferAccess::array<T>(std::move(made));
+  }
+  template <class T>
+  std::optional<Array<T>> try_zeros(std::size_t count) const {
+    Buffer made;
+    const auto bytes = detail::byte_count<T>("try_zeros", count);
+    if (!detail::try_post(detail::make_zeros(*this, bytes, made))) return {};
+    return detail::BufferAccess::array<T>(std::move(made));
+  }
+  template <class T>
+  std::optional<Array<T>> try_create(std::span<const std::type_identity_t<T>> values) const {
+    Buffer made;
+    const auto bytes = detail::keep_bytes(std::as_bytes(values));
+    if (!detail::try_post(detail::make_create(*this, bytes, made))) return {};
+    return detail::BufferAccess::array<T>(std::move(made));
+  }
+  /// The same; complete when the memory was found, or with the reason why it was not. The bytes of
+  /// async_create are taken before it returns.
+  template <class T, class... Tail>
+  auto async_empty(std::size_t count, Tail&&... tail) const;
+  template <class T, class... Tail>
+  auto async_zeros(std::size_t count, Tail&&... tail) const;
+  template <class T, class... Tail>
+  auto async_create(std::span<const std::type_identity_t<T>> values, Tail&&... tail) const;
+  template <class T, class... Tail>
+  auto async_create_many(std::span<const std::size_t> counts, Tail&&... tail) const;
 
   // ---- work ----------------------------------------------------------------------------------
 
@@ -147,8 +180,8 @@ public:
     detail::LaunchArguments<A...> bound(arguments...);
     return detail::try_post(detail::make_launch(*this, kernel.definition(), grid, bound.view()));
   }
-  /// Completes when the device has accepted the launch; its execution may still fail. The last
-  /// argument may be a completion token.
+  /// Completes when the device has accepted the launch; its execution may still fail. The tail
+  /// stands behind the kernel's arguments.
   template <class... A, class... X>
   auto async_launch(const Kernel<void(A...)>& kernel, const Grid& grid, X&&... arguments) const;
 
@@ -160,9 +193,8 @@ public:
   bool try_copy(const Buffer& to, const Buffer& from) const {
     return detail::try_post(detail::make_copy(*this, to, from));
   }
-  Future<void> async_copy(const Buffer& to, const Buffer& from) const;
-  template <class Token>
-  auto async_copy(const Buffer& to, const Buffer& from, Token&& token) const;
+  template <class... Tail>
+  auto async_copy(const Buffer& to, const Buffer& from, Tail&&... tail) const;
 
   /// Sets every element to `value`.
   template <class T>
@@ -173,10 +205,9 @@ public:
   bool try_fill(const Array<T>& array, const std::type_identity_t<T>& value) const {
     return detail::try_post(make_fill(array, value));
   }
-  template <class T>
-  Future<void> async_fill(const Array<T>& array, const std::type_identity_t<T>& value) const;
-  template <class T, class Token>
-  auto async_fill(const Array<T>& array, const std::type_identity_t<T>& value, Token&& token) const;
+  template <class T, class... Tail>
+  auto async_fill(const Array<T>& array, const std::type_identity_t<T>& value,
+                  Tail&&... tail) const;
 
   /// Writes `values`, as many as the array has, taking the bytes before it returns.
   /// Errc::size_mismatch.
@@ -192,14 +223,20 @@ public:
   bool try_write(const Buffer& buffer, HostBytes bytes) const {
     return detail::try_post(detail::make_write(*this, buffer, std::move(bytes)));
   }
+  /// The same, copying the bytes.
+  template <class T>
+  bool try_write(const Array<T>& array, std::span<const std::type_identity_t<T>> values) const {
+    return detail::try_post(
+        detail::make_write(*this, array, detail::keep_bytes(std::as_bytes(values))));
+  }
   /// Borrows `values`: they stay valid and unchanged until the completion, which comes when the
   /// device has read them.
-  template <class T>
-  Future<void> async_write(const Array<T>& array,
-                           std::span<const std::type_identity_t<T>> values) const;
-  template <class T, class Token>
+  template <class T, class... Tail>
   auto async_write(const Array<T>& array, std::span<const std::type_identity_t<T>> values,
-                   Token&& token) const;
+                   Tail&&... tail) const;
+  /// Takes `bytes` over.
+  template <class... Tail>
+  auto async_write(const Buffer& buffer, HostBytes bytes, Tail&&... tail) const;
 
   /// Calls `function` in stream order, on a library thread on which library verbs only post. What
   /// it throws fails it. `sets` say what it reads and writes.
@@ -209,9 +246,8 @@ public:
   bool try_host_call(const ByteSets& sets, std::function<void()> function) const {
     return detail::try_post(detail::make_host_call(*this, sets, std::move(function)));
   }
-  Future<void> async_host_call(const ByteSets& sets, std::function<void()> function) const;
-  template <class Token>
-  auto async_host_call(const ByteSets& sets, std::function<void()> function, Token&& token) const;
+  template <class... Tail>
+  auto async_host_call(const ByteSets& sets, std::function<void()> function, Tail&&... tail) const;
 
   // ---- answers -------------------------------------------------------------------------------
 
@@ -234,21 +270,21 @@ public:
   void read(const Array<T>& array, std::span<std::type_identity_t<T>> into) const {
     detail::read(*this, array, std::as_writable_bytes(into));
   }
-  template <class T>
-  Future<std::vector<T>> async_read(const Array<T>& array) const;
-  Future<HostBytes> async_read(const Buffer& buffer) const;
-  template <class T, class Token>
-  auto async_read(const Array<T>& array, Token&& token) const;
-  template <class Token>
-  auto async_read(const Buffer& buffer, Token&& token) const;
-  template <class T, class Token>
-  auto async_read(const Array<T>& array, const CallOptions& options, Token&& token) const;
+  /// Completes when the data is there: a std::vector<T>, or HostBytes.
+  template <class T, class... Tail>
+  auto async_read(const Array<T>& array, Tail&&... tail) const;
+  template <class... Tail>
+  auto async_read(const Buffer& buffer, Tail&&... tail) const;
 
   /// What is known of the buffers' bytes, without waiting for the device.
   Health check(std::span<const Buffer> buffers) const;
   Health check(std::initializer_list<Buffer> buffers) const {
     return check(std::span<const Buffer>(buffers.begin(), buffers.size()));
   }
+  template <class... Tail>
+  auto async_check(std::span<const Buffer> buffers, Tail&&... tail) const;
+  template <class... Tail>
+  auto async_check(std::initializer_list<Buffer> buffers, Tail&&... tail) const;
   /// The failure that a read of `buffer` would answer now, null if none.
   FailurePtr failure(const Buffer& buffer) const;
   /// Takes back the marks of commands that never started: the bytes are again what they were.
@@ -257,24 +293,37 @@ public:
     restore(std::span<const Buffer>(buffers.begin(), buffers.size()));
   }
 
+  template <class... Tail>
+  auto async_restore(std::span<const Buffer> buffers, Tail&&... tail) const;
+  template <class... Tail>
+  auto async_restore(std::initializer_list<Buffer> buffers, Tail&&... tail) const;
+
   /// Returns when everything submitted before, by anybody, was accepted.
   void flush() const;
+  template <class... Tail>
+  auto async_flush(Tail&&... tail) const;
   /// Returns when everything submitted before on this stream has finished, well or not.
   void synchronize() const;
-  Future<void> async_flush() const;
-  Future<void> async_synchronize() const;
-  template <class Token>
-  auto async_flush(Token&& token) const;
-  template <class Token>
-  auto async_synchronize(Token&& token) const;
+  template <class... Tail>
+  auto async_synchronize(Tail&&... tail) const;
 
   // ---- events --------------------------------------------------------------------------------
 
   /// Marks the point this stream has come to.
-  Event record() const;
+  Event record(const EventOptions& options = {}) const;
+  /// The same; nothing if it would have had to wait for room.
+  std::optional<Event> try_record(const EventOptions& options = {}) const;
+  template <class... Tail>
+  auto async_record(const EventOptions& options, Tail&&... tail) const;
+  template <class... Tail>
+  requires(!detail::starts_with<EventOptions, Tail...>) auto async_record(Tail&&... tail) const;
   /// What is submitted on this stream from here on starts after `event`. A failure of the command
-  /// the event stands behind is not spread by it: bytes carry failures.
+  /// the event stands behind is not spread by it: bytes carry failures. In a window, only for
+  /// events that were recorded in it: capture_refused dooms it.
   void wait(const Event& event) const;
+  bool try_wait(const Event& event) const;
+  template <class... Tail>
+  auto async_wait(const Event& event, Tail&&... tail) const;
 
   // ---- capture -------------------------------------------------------------------------------
 
@@ -285,14 +334,17 @@ public:
   /// Errc::capture_doomed   an operation could not be recorded; the cause says which.
   template <class F>
   Graph capture(F&& function, const CaptureOptions& options = {}) const {
-    static_assert(std::is_invocable_v<F&, Client&>, "capture calls function(Client&)");
-    return detail::capture(*this,
-                           {[](void* context, Client& client) {
-                              (*static_cast<std::remove_reference_t<F>*>(context))(client);
-                            },
-                            const_cast<void*>(static_cast<const void*>(std::addressof(function)))},
-                           options);
+    return detail::capture(*this, detail::record_function(function), options);
   }
+  /// The same; completes with the graph when it is sealed. `function` is kept and called by whoever
+  /// starts the operation, before that call returns: with most tokens it is this call, with lazy
+  /// ones (asio::deferred, asio::use_awaitable) the one that launches or awaits it. What it throws
+  /// arrives as capture_doomed, with FailureRecord::exception and, if it was a Failure, as cause.
+  template <class F, class... Tail>
+  auto async_capture(F&& function, const CaptureOptions& options, Tail&&... tail) const;
+  template <class F, class... Tail>
+  requires(!detail::starts_with<CaptureOptions, Tail...>) auto async_capture(F&& function,
+                                                                             Tail&&... tail) const;
   /// Puts this stream into the window: prepare, then work that still executes (the warm-up), then
   /// start, then work that is recorded, then stop. Errc::capture_order in the wrong state, which
   /// changes nothing, except that a stop of a window that was only prepared takes it back.
@@ -301,13 +353,24 @@ public:
   Graph stop_capture() const;
   /// Gives the window up, from any state, and lifts the marks of what it recorded.
   void abort_capture() const;
+  /// The same; async_stop_capture completes with the Graph when it is sealed or refused.
+  template <class... Tail>
+  auto async_prepare_capture(const CaptureOptions& options, Tail&&... tail) const;
+  template <class... Tail>
+  requires(!detail::starts_with<CaptureOptions, Tail...>) auto async_prepare_capture(
+      Tail&&... tail) const;
+  template <class... Tail>
+  auto async_start_capture(Tail&&... tail) const;
+  template <class... Tail>
+  auto async_stop_capture(Tail&&... tail) const;
+  template <class... Tail>
+  auto async_abort_capture(Tail&&... tail) const;
 
 private:
   friend struct detail::ClientAccess;
   explicit Client(std::shared_ptr<detail::LogicalStream> stream) noexcept
       : stream_(std::move(stream)) {}
 
-  std::vector<Buffer> carve(std::span<const std::uint64_t> bytes) const;
   template <class T>
   detail::Operation* make_fill(const Array<T>& array, const T& value) const {
     static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8,
@@ -333,85 +396,6 @@ struct ClientAccess {
 
 }  // namespace detail
 
-namespace detail {
-
-/// async_launch with a completion token behind the arguments; defined in async.hpp.
-template <class... A, class Arguments>
-auto launch_with_token(const Client& client, const Kernel<void(A...)>& kernel, const Grid& grid,
-                       Arguments&& arguments);
-
-}  // namespace detail
-
-// ---- Future forms ------------------------------------------------------------------------------
-
-template <class... A, class... X>
-auto Client::async_launch(const Kernel<void(A...)>& kernel, const Grid& grid,
-                          X&&... arguments) const {
-  if constexpr (sizeof...(X) == sizeof...(A)) {
-    return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
-      detail::post_accepted(reply, "launch", [&] {
-        detail::LaunchArguments<A...> bound(arguments...);
-        return detail::make_launch(*this, kernel.definition(), grid, bound.view());
-      });
-    });
-  } else {
-    static_assert(sizeof...(X) == sizeof...(A) + 1,
-                  "async_launch takes the kernel's arguments and perhaps a completion token");
-    return detail::launch_with_token<A...>(*this, kernel, grid,
-                                           std::forward_as_tuple(std::forward<X>(arguments)...));
-  }
-}
-
-inline Future<void> Client::async_copy(const Buffer& to, const Buffer& from) const {
-  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
-    detail::post_accepted(reply, "copy", [&] { return detail::make_copy(*this, to, from); });
-  });
-}
-
-template <class T>
-Future<void> Client::async_fill(const Array<T>& array, const std::type_identity_t<T>& value) const {
-  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
-    detail::post_accepted(reply, "fill", [&] { return make_fill(array, value); });
-  });
-}
-
-inline Future<void> Client::async_host_call(const ByteSets& sets,
-                                            std::function<void()> function) const {
-  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
-    detail::post_accepted(reply, "host_call",
-                          [&] { return detail::make_host_call(*this, sets, std::move(function)); });
-  });
-}
-
-template <class T>
-Future<void> Client::async_write(const Array<T>& array,
-                                 std::span<const std::type_identity_t<T>> values) const {
-  return detail::future_of<void>(*this, [&](Reply* reply) noexcept {
-    detail::start_write(*this, array, std::as_bytes(values), reply);
-  });
-}
-
-template <class T>
-Future<std::vector<T>> Client::async_read(const Array<T>& array) const {
-  return detail::future_of<std::vector<T>>(*this, [&](ValueReply<std::vector<T>>* reply) noexcept {
-    detail::start_read(*this, array, *reply);
-  });
-}
-
-inline Future<HostBytes> Client::async_read(const Buffer& buffer) const {
-  return detail::future_of<HostBytes>(*this, [&](ValueReply<HostBytes>* reply) noexcept {
-    detail::start_read(*this, buffer, *reply);
-  });
-}
-
-inline Future<void> Client::async_flush() const {
-  return detail::future_of<void>(*this,
-                                 [&](Reply* reply) noexcept { detail::start_flush(*this, reply); });
-}
-
-inline Future<void> Client::async_synchronize() const {
-  return detail::future_of<void>(
-      *this, [&](Reply* reply) noexcept { detail::start_synchronize(*this, reply); });
-}
-
 }  // namespace reprise
+
+#include <reprise/runtime/client_async.hpp>  // IWYU pragma: export

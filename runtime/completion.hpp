@@ -19,6 +19,8 @@ public:
   /// The command is taken up. False: the operation was cancelled before; the command is dropped
   /// (its bytes get the mark the design asks for) and complete() follows all the same.
   virtual bool start() noexcept { return true; }
+  /// After start() answered false: whether a deadline was why, and not a cancellation.
+  virtual bool is_expired() const noexcept { return false; }
   /// The end, exactly once. Null: success.
   virtual void complete(const FailurePtr& failure) noexcept = 0;
   /// The answer will come from stream `stream`: a thread blocked on this reply may run that

@@ -76,9 +76,10 @@ void RuntimeShared::keep(const FailurePtr& failure) noexcept {
 }
 
 bool RuntimeShared::close(std::uint64_t deadline_ns) noexcept {
+  const bool closers_ended = closers.close(deadline_ns);  // before those that their answers need
   const bool courier_ended = courier.close(deadline_ns);
   const bool completer_ended = completer.close(deadline_ns);
-  return courier_ended && completer_ended;
+  return closers_ended && courier_ended && completer_ended;
 }
 
 namespace {
@@ -307,6 +308,17 @@ StagingBlock DeviceCore::take_staging(std::uint64_t bytes) {
 
 Result<void> DeviceCore::close(bool abort, std::uint64_t deadline_ns, std::string& stuck) {
   const std::lock_guard lock(close_mutex_);
+  return close_locked(abort, deadline_ns, stuck);
+}
+
+std::optional<Result<void>> DeviceCore::try_close(bool abort, std::uint64_t deadline_ns,
+                                                  std::string& stuck) {
+  const std::unique_lock lock(close_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return {};
+  return close_locked(abort, deadline_ns, stuck);
+}
+
+Result<void> DeviceCore::close_locked(bool abort, std::uint64_t deadline_ns, std::string& stuck) {
   if (ended_) return {};
   if (leaked_) {
     stuck = stuck_;

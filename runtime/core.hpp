@@ -9,6 +9,7 @@
 #include <reprise/runtime/async_context.hpp>
 #include <reprise/runtime/block_cache.hpp>
 #include <reprise/runtime/channel.hpp>
+#include <reprise/runtime/closer.hpp>
 #include <reprise/runtime/job_loop.hpp>
 #include <reprise/runtime/operation.hpp>
 #include <reprise/runtime/options.hpp>
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -51,6 +53,7 @@ public:
   Host& host;
   JobLoop courier;
   JobLoop completer;
+  Closers closers;
   /// Reports and handlers that threw on a library thread, or were lost for want of memory.
   std::atomic<std::uint64_t> sink_failures{0};
 
@@ -177,6 +180,8 @@ public:
   /// Takes no more submissions. With `abort`, what has not started is given up. Waits until the
   /// device thread has ended; Errc::timed_out names what is stuck. Idempotent.
   Result<void> close(bool abort, std::uint64_t deadline_ns, std::string& stuck);
+  /// The same; nothing if another thread is at it.
+  std::optional<Result<void>> try_close(bool abort, std::uint64_t deadline_ns, std::string& stuck);
   bool is_closed() const noexcept { return channel_.is_closed(); }
   /// A shutdown's deadline has passed: the device thread ends, whatever is in flight.
   bool is_giving_up() const noexcept { return giving_up_.load(std::memory_order_acquire); }
@@ -194,6 +199,7 @@ public:
   Backend* helper() noexcept { return options_.help_while_waiting ? backend_.get() : nullptr; }
   Host& host() noexcept { return shared_->host; }
   RuntimeShared& shared() noexcept { return *shared_; }
+  const std::shared_ptr<RuntimeShared>& share() const noexcept { return shared_; }
   Channel& channel() noexcept { return channel_; }
   BlockCache& blocks() noexcept { return blocks_; }
   StagingPool& staging() noexcept { return staging_; }
@@ -217,6 +223,7 @@ private:
   static constexpr std::size_t round_up(std::size_t n) noexcept { return (n + 15) / 16 * 16; }
   Admission submit(Operation& operation) noexcept;
   void refuse_closed(Operation& operation) noexcept;
+  Result<void> close_locked(bool abort, std::uint64_t deadline_ns, std::string& stuck);
 
   const std::shared_ptr<RuntimeShared> shared_;
   const DeviceOptions options_;

@@ -3,6 +3,7 @@
 
 #include <reprise/memory/error.hpp>
 #include <reprise/runtime/future.hpp>
+#include <reprise/runtime/options.hpp>
 
 #include <cstdint>
 #include <iosfwd>
@@ -63,6 +64,8 @@ public:
   Future<void> async_replay() const;
   template <class Token>
   auto async_replay(Token&& token) const;
+  template <class Token>
+  auto async_replay(const CallOptions& options, Token&& token) const;
 
   /// Replays and waits until the device has finished; throws what a node failed with.
   void run() const;
@@ -70,6 +73,8 @@ public:
   Future<void> async_run() const;
   template <class Token>
   auto async_run(Token&& token) const;
+  template <class Token>
+  auto async_run(const CallOptions& options, Token&& token) const;
 
   /// The name given at capture.
   std::string_view name() const noexcept;

@@ -4,6 +4,7 @@
 #include <reprise/memory/error.hpp>
 #include <reprise/device/host.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -36,6 +37,22 @@ struct DeviceOptions {
   bool help_while_waiting = true;
 };
 
+/// Per-call options of async_ forms with a token.
+struct CallOptions {
+  /// Receives the full failure, or null, before the handler is submitted.
+  FailurePtr* failure = nullptr;
+  /// A command that the device has not accepted by then is given up, as if cancelled: it completes
+  /// with operation_aborted, caused by timed_out, and what it would have written is marked as never
+  /// started. One that was accepted runs on.
+  ///
+  /// The device judges when the command's turn comes, so a completion may come later than this. To
+  /// end the wait itself on time, cancel with a timer.
+  ///
+  /// Units  The clock of the runtime's host: the steady clock, unless RuntimeOptions::host brings
+  ///        another.
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+};
+
 /// What the error sink is told.
 struct FailureNotice {
   FailurePtr failure;
@@ -52,5 +69,17 @@ struct RuntimeOptions {
   /// The seam to threads and clock; null: the real one. It outlives the runtime.
   Host* host = nullptr;
 };
+
+namespace detail {
+
+/// The deadline in nanoseconds of the host's clock.
+inline std::uint64_t deadline_ns(const CallOptions& options) noexcept {
+  if (options.deadline == std::chrono::steady_clock::time_point::max()) return Host::never_ns;
+  const auto since =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(options.deadline.time_since_epoch());
+  return since.count() > 0 ? static_cast<std::uint64_t>(since.count()) : 0;
+}
+
+}  // namespace detail
 
 }  // namespace reprise

@@ -3,6 +3,7 @@
 
 #include <reprise/device/cpu/backend.hpp>
 #include <reprise/runtime/actor.hpp>
+#include <reprise/runtime/closer.hpp>
 #include <reprise/runtime/core.hpp>
 #include <reprise/runtime/make_call.hpp>
 #include <reprise/runtime/reply_cell.hpp>
@@ -34,19 +35,10 @@ using detail::BlockingReply;
 using detail::DeviceCore;
 using detail::Operation;
 
-std::uint64_t deadline(Host& host, std::chrono::nanoseconds limit) {
-  const auto now = host.now_ns();
-  const auto left = static_cast<std::uint64_t>(std::max<std::int64_t>(limit.count(), 0));
-  return now + std::min(left, ~std::uint64_t{0} / 2 - now);
-}
-
-void close_device(DeviceCore& core, bool abort, std::chrono::nanoseconds limit, const char* verb) {
-  detail::refuse_library_threads(verb);
-  std::string stuck;
-  if (auto closed = core.close(abort, deadline(core.host(), limit), stuck); !closed) {
-    throw Failure(closed.error().code, verb,
-                  "'" + core.name() + "' still runs " + (stuck.empty() ? "work" : stuck));
-  }
+void close_devices(detail::CloseRequest request) {
+  detail::refuse_library_threads(request.verb);
+  detail::CloseSteps steps(std::move(request));
+  if (FailurePtr failure = steps.wait()) throw Failure(std::move(failure));
 }
 
 void check_option(bool good, const char* text, std::uint64_t value) {
@@ -94,29 +86,48 @@ std::unique_ptr<Backend> make_backend(Host& host, std::string_view name, const D
                 "'" + std::string(name) + "' is not the name of a device; \"cpu:0\" is one");
 }
 
+/// A question that goes by the control lane. The asker keeps it until it is answered.
 template <class F>
-class Query final : public ControlNode {
+class Query : public ControlNode {
 public:
-  Query(BlockingReply& reply, const char* verb, F function) noexcept
+  Query(Reply& reply, const char* verb, F function) noexcept
       : reply_(reply), verb_(verb), function_(std::move(function)) {
-    run = [](ControlNode& node, void* actor) noexcept {
-      auto& self = static_cast<Query&>(node);
-      BlockingReply& waiting = self.reply_;
-      if (actor == nullptr) return waiting.complete(DeviceCore::closed_failure(self.verb_));
-      FailurePtr failure;
-      try {
-        self.function_(*static_cast<Actor*>(actor));
-      } catch (const std::bad_alloc&) {
-        failure = make_failure(Errc::out_of_memory, self.verb_, {}, "no host memory");
-      }
-      waiting.complete(failure);
-    };
+    run = [](ControlNode& node, void* actor) noexcept { static_cast<Query&>(node).answer(actor); };
+  }
+
+protected:
+  void answer(void* actor) noexcept {
+    Reply& waiting = reply_;
+    if (!waiting.start()) {
+      return waiting.complete(make_failure(Errc::operation_aborted, verb_, {}, "cancelled"));
+    }
+    if (actor == nullptr) return waiting.complete(DeviceCore::closed_failure(verb_));
+    FailurePtr failure;
+    try {
+      function_(*static_cast<Actor*>(actor));
+    } catch (const std::bad_alloc&) {
+      failure = make_failure(Errc::out_of_memory, verb_, {}, "no host memory");
+    }
+    waiting.complete(failure);
   }
 
 private:
-  BlockingReply& reply_;
+  Reply& reply_;
   const char* verb_;
   F function_;
+};
+
+/// One that nobody keeps.
+template <class F>
+class OwnQuery final : public Query<F> {
+public:
+  OwnQuery(Reply& reply, const char* verb, F function) noexcept
+      : Query<F>(reply, verb, std::move(function)) {
+    this->run = [](ControlNode& node, void* actor) noexcept {
+      const std::unique_ptr<OwnQuery> self(static_cast<OwnQuery*>(&node));
+      self->answer(actor);
+    };
+  }
 };
 
 template <class F>
@@ -127,13 +138,91 @@ void ask(DeviceCore& core, const char* verb, F function) {
   core.query(query, reply);
 }
 
+template <class F>
+void start_query(DeviceCore& core, const char* verb, Reply& reply, F function) noexcept {
+  // A device that was left behind serves its lane no more.
+  if (core.is_giving_up()) return reply.complete(DeviceCore::closed_failure(verb));
+  auto* const query = new (std::nothrow) OwnQuery<F>(reply, verb, std::move(function));
+  if (query == nullptr) {
+    return reply.complete(make_failure(Errc::out_of_memory, verb, {}, "no host memory"));
+  }
+  (void)core.channel().post(*query);
+}
+
+Operation* make_synchronize(DeviceCore& core) {
+  return detail::make_call(core, "synchronize", [](Actor& actor, Operation& self) {
+    actor.run_after(self, actor.everything());
+  });
+}
+
 }  // namespace
+
+namespace detail {
+
+struct DeviceAccess {
+  static const std::shared_ptr<DeviceCore>& core(const Device& device, const char* verb) {
+    if (!device.core_) throw Failure(Errc::empty_handle, verb, "the device handle is empty");
+    return device.core_;
+  }
+};
+
+AsyncContext async_context(const Device& device, const char* verb) {
+  return DeviceAccess::core(device, verb)->async_context();
+}
+
+AsyncContext async_context(const CloseRequest& request, const char* /*verb*/) {
+  RuntimeShared& shared = *request.shared;
+  return {shared.host,          nullptr,       shared.courier, shared.completer,
+          BlockCache::shared(), request.shared};
+}
+
+CloseRequest close_request(const Device& device, bool abort, std::chrono::nanoseconds limit,
+                           const char* verb) {
+  const auto& core = DeviceAccess::core(device, verb);
+  return {core->share(), {core}, abort, limit, verb};
+}
+
+void start_memory_report(const Device& device, ValueReply<MemoryReport>& reply) noexcept {
+  start_query(*DeviceAccess::core(device, "memory_report"), "memory_report", reply,
+              [&reply](Actor& actor) { reply.value = actor.memory_report(); });
+}
+
+void start_trim(const Device& device, ValueReply<std::uint64_t>& reply) noexcept {
+  start_query(*DeviceAccess::core(device, "trim"), "trim", reply,
+              [&reply](Actor& actor) { reply.value = actor.trim(); });
+}
+
+void start_synchronize(const Device& device, Reply* reply) noexcept {
+  DeviceCore& core = *DeviceAccess::core(device, "synchronize");
+  Operation* operation = nullptr;
+  try {
+    operation = make_synchronize(core);
+  } catch (...) {
+    return answer_exception(reply, "synchronize");
+  }
+  operation->finished = Completion(reply);
+  core.post_async(operation);
+}
+
+void start_close(const CloseRequest& request, Reply* reply) noexcept {
+  FailurePtr failure;
+  try {
+    auto closer = std::make_unique<Closer>(request, reply);
+    if (request.shared->closers.start(request.shared->host, closer, failure)) return;
+    // The runtime has ended, and its devices with it: nothing is left to wait for.
+    if (!failure) failure = CloseSteps(request).wait();
+  } catch (const std::bad_alloc&) {
+    failure = make_failure(Errc::out_of_memory, request.verb, {}, "no host memory");
+  }
+  reply->complete(failure);
+}
+
+}  // namespace detail
 
 // ---- Device ------------------------------------------------------------------------------------
 
 DeviceCore& Device::core(const char* verb) const {
-  if (!core_) throw Failure(Errc::empty_handle, verb, "the device handle is empty");
-  return *core_;
+  return *detail::DeviceAccess::core(*this, verb);
 }
 
 const std::string& Device::name() const {
@@ -175,20 +264,17 @@ void Device::synchronize() const {
   detail::refuse_library_threads("synchronize");
   DeviceCore& device = core("synchronize");
   BlockingReply reply;
-  Operation* const operation =
-      detail::make_call(device, "synchronize", [](Actor& actor, Operation& self) {
-        actor.run_after(self, actor.everything());
-      });
+  Operation* const operation = make_synchronize(device);
   operation->finished = Completion(&reply);
   device.call(operation, reply);
 }
 
 void Device::drain(std::chrono::nanoseconds limit) const {
-  close_device(core("drain"), false, limit, "drain");
+  close_devices(detail::close_request(*this, false, limit, "drain"));
 }
 
 void Device::abort(std::chrono::nanoseconds limit) const {
-  close_device(core("abort"), true, limit, "abort");
+  close_devices(detail::close_request(*this, true, limit, "abort"));
 }
 
 // ---- Runtime -----------------------------------------------------------------------------------
@@ -199,7 +285,7 @@ Runtime::Runtime(RuntimeOptions options)
 Runtime::~Runtime() {
   Host& host = state_->shared->host;
   const std::uint64_t limit =
-      deadline(host, std::chrono::nanoseconds(state_->shared->options.shutdown_ns));
+      detail::deadline_after(host, std::chrono::nanoseconds(state_->shared->options.shutdown_ns));
   for (auto& [name, core] : state_->devices) {
     std::string stuck;
     (void)core->close(true, limit, stuck);
@@ -223,21 +309,20 @@ Device Runtime::open(std::string_view name, const DeviceOptions& options) {
   return Device{std::move(core)};
 }
 
-void Runtime::close_all(bool abort, std::chrono::nanoseconds limit, const char* verb) {
-  std::map<std::string, std::shared_ptr<DeviceCore>, std::less<>> devices;
-  {
-    const std::lock_guard lock(state_->mutex);
-    devices = state_->devices;
-  }
-  for (auto& [name, core] : devices) close_device(*core, abort, limit, verb);
+detail::CloseRequest Runtime::close_request(bool abort, std::chrono::nanoseconds limit,
+                                            const char* verb) const {
+  detail::CloseRequest request{state_->shared, {}, abort, limit, verb};
+  const std::lock_guard lock(state_->mutex);
+  for (const auto& [name, core] : state_->devices) request.cores.push_back(core);
+  return request;
 }
 
 void Runtime::drain(std::chrono::nanoseconds limit) {
-  close_all(false, limit, "drain");
+  close_devices(close_request(false, limit, "drain"));
 }
 
 void Runtime::abort(std::chrono::nanoseconds limit) {
-  close_all(true, limit, "abort");
+  close_devices(close_request(true, limit, "abort"));
 }
 
 }  // namespace reprise

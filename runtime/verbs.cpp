@@ -72,15 +72,48 @@ Op* make_with_touches(const std::shared_ptr<LogicalStream>& stream, std::size_t 
   return operation;
 }
 
+/// A request for memory that was not served: every byte carries the reason.
+void fail_memory(Hold& hold, const FailurePtr& failure) noexcept {
+  hold.device.state = Hold::Device::State::failed;
+  hold.device.failure = failure;
+  hold.device.taint.claim_all(failure);
+}
+
+/// Finds memory for a new hold.
+class AllocateOperation final : public Operation {
+public:
+  explicit AllocateOperation(HoldRef hold) noexcept : Operation("empty"), hold_(std::move(hold)) {}
+  void accept(Actor& actor) override {
+    if (actor.find_memory(*this, {&hold_, 1})) actor.done(*this);
+  }
+  void failed_with(const FailurePtr& failure) noexcept override { fail_memory(*hold_, failure); }
+
+private:
+  HoldRef hold_;
+};
+
 class CommandOperation : public Operation {
 public:
   using Operation::Operation;
   ~CommandOperation() override { std::destroy(own_touches.begin(), own_touches.end()); }
 
+  void failed_with(const FailurePtr& failure) noexcept override {
+    if (!allocates) return;
+    Hold& hold = *own_touches[0].hold;
+    if (hold.device.state == Hold::Device::State::unbound) fail_memory(hold, failure);
+  }
+
   std::span<Touch> own_touches;
+  bool allocates = false;  ///< Its buffer is new: the memory is found before it runs.
 
   std::byte* behind_touches() noexcept {
     return reinterpret_cast<std::byte*>(own_touches.data() + own_touches.size());
+  }
+
+protected:
+  /// False: there is none, and the operation has been answered.
+  bool has_memory(Actor& actor) {
+    return !allocates || actor.find_memory(*this, {&own_touches[0].hold, 1});
   }
 };
 
@@ -141,6 +174,7 @@ public:
   FillOperation(const char* verb_, std::uint64_t pattern, std::uint32_t pattern_bytes) noexcept
       : CommandOperation(verb_), pattern_(pattern), pattern_bytes_(pattern_bytes) {}
   void accept(Actor& actor) override {
+    if (!has_memory(actor)) return;
     if (own_touches[0].range.empty()) return actor.done(*this);
     command = command::Fill{address_of(own_touches[0]), own_touches[0].range.size(), pattern_,
                             pattern_bytes_};
@@ -154,8 +188,9 @@ private:
 
 class WriteOperation final : public CommandOperation {
 public:
-  WriteOperation() noexcept : CommandOperation("write") {}
+  explicit WriteOperation(const char* verb_) noexcept : CommandOperation(verb_) {}
   void accept(Actor& actor) override {
+    if (!has_memory(actor)) return;
     if (own_touches[0].range.empty()) return actor.done(*this);
     command = command::Write{address_of(own_touches[0]), from, own_touches[0].range.size()};
     actor.run(*this);
@@ -175,6 +210,7 @@ public:
 
   const std::byte* from = nullptr;
   HostBytes owned;
+  std::shared_ptr<const std::byte[]> kept;
   StagingBlock staged;
 };
 
@@ -222,6 +258,71 @@ private:
 }  // namespace
 
 // ---- builders ----------------------------------------------------------------------------------
+
+KeptBytes keep_bytes(std::span<const std::byte> bytes) {
+  std::shared_ptr<std::byte[]> copy(new std::byte[bytes.size()]);
+  if (!bytes.empty()) std::memcpy(copy.get(), bytes.data(), bytes.size());
+  return {std::move(copy), bytes.size()};
+}
+
+Operation* make_empty(const Client& client, std::uint64_t bytes, Buffer& made) {
+  const auto& stream = stream_of(client, "empty");
+  HoldRef hold = stream->core->make_hold(bytes);
+  Operation* const operation = stream->core->make<AllocateOperation>(0, hold);
+  operation->logical = stream;
+  made = BufferAccess::make(std::move(hold), 0, bytes);
+  return operation;
+}
+
+namespace {
+
+/// Lets `operation`, which writes all of one buffer, make that buffer.
+Operation* allocating(CommandOperation* operation, std::uint64_t bytes, Buffer& made) {
+  HoldRef hold = operation->logical->core->make_hold(bytes);
+  operation->own_touches[0] = {hold, {0, bytes}, Access::must_write};
+  operation->allocates = true;
+  made = BufferAccess::make(std::move(hold), 0, bytes);
+  return operation;
+}
+
+}  // namespace
+
+Operation* make_zeros(const Client& client, std::uint64_t bytes, Buffer& made) {
+  const auto& stream = stream_of(client, "zeros");
+  return allocating(make_with_touches<FillOperation>(stream, 1, 0, "zeros", 0, 1), bytes, made);
+}
+
+Operation* make_create(const Client& client, KeptBytes bytes, Buffer& made) {
+  const auto& stream = stream_of(client, "create");
+  auto* const operation = make_with_touches<WriteOperation>(stream, 1, 0, "create");
+  operation->from = bytes.data.get();
+  operation->kept = std::move(bytes.data);
+  return allocating(operation, bytes.size, made);
+}
+
+Operation* make_carved(const Client& client, std::span<const std::uint64_t> bytes,
+                       std::vector<Buffer>& parts) {
+  const auto& stream = stream_of(client, "create_many");
+  const std::uint64_t alignment = stream->core->backend().properties().alignment;
+  std::uint64_t total = 0;
+  for (const std::uint64_t each : bytes) {
+    const std::uint64_t at = align_up(total, alignment);
+    if (at < total || each > std::numeric_limits<std::uint64_t>::max() - at) {
+      throw Failure(Errc::never_fits, "create_many",
+                    std::to_string(bytes.size()) + " arrays are more than 2^64 bytes");
+    }
+    total = at + each;
+  }
+  Buffer whole;
+  Operation* const operation = make_empty(client, total, whole);
+  std::uint64_t at = 0;
+  for (const std::uint64_t each : bytes) {
+    at = align_up(at, alignment);
+    parts.push_back(whole.slice_bytes(std::min(at, total), each));
+    at += each;
+  }
+  return operation;
+}
 
 Operation* make_launch(const Client& client, const KernelRef& kernel, const Grid& grid,
                        const ArgumentView& arguments) {
@@ -284,7 +385,7 @@ WriteOperation* make_bare_write(const Client& client, const Buffer& buffer, std:
     throw Failure(Errc::size_mismatch, "write",
                   std::to_string(bytes) + " bytes into " + std::to_string(target.range.size()));
   }
-  auto* const operation = make_with_touches<WriteOperation>(stream, 1, more);
+  auto* const operation = make_with_touches<WriteOperation>(stream, 1, more, "write");
   operation->own_touches[0] = std::move(target);
   return operation;
 }
@@ -295,6 +396,13 @@ Operation* make_write(const Client& client, const Buffer& buffer, HostBytes byte
   auto* const operation = make_bare_write(client, buffer, bytes.size(), 0);
   operation->owned = std::move(bytes);
   operation->from = operation->owned.data();
+  return operation;
+}
+
+Operation* make_write(const Client& client, const Buffer& buffer, KeptBytes bytes) {
+  auto* const operation = make_bare_write(client, buffer, bytes.size, 0);
+  operation->kept = std::move(bytes.data);
+  operation->from = operation->kept.get();
   return operation;
 }
 
@@ -347,11 +455,6 @@ void answer_exception(Reply* reply, const char* verb) noexcept {
     failure = make_failure(Errc::invalid_argument, verb, {}, thrown.what());
   }
   reply->complete(failure);
-}
-
-void post_fill(const Client& client, const Buffer& buffer, std::uint64_t pattern,
-               std::uint32_t pattern_bytes, const char* verb) {
-  post(make_fill(client, buffer, pattern, pattern_bytes, verb));
 }
 
 void post_write(const Client& client, const Buffer& buffer, std::span<const std::byte> bytes) {

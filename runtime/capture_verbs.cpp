@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <reprise/runtime/actor.hpp>
+#include <reprise/runtime/answered_call.hpp>
+#include <reprise/runtime/client.hpp>
+#include <reprise/runtime/core.hpp>
+#include <reprise/runtime/graph_state.hpp>
+#include <reprise/runtime/make_call.hpp>
+#include <reprise/runtime/reply_cell.hpp>
+#include <reprise/runtime/window.hpp>
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace reprise {
+
+namespace detail {
+
+namespace {
+
+const std::shared_ptr<LogicalStream>& stream_of(const Client& client, const char* verb) {
+  const auto& stream = ClientAccess::stream(client);
+  if (!stream) throw Failure(Errc::empty_handle, verb, "the client is empty");
+  return stream;
+}
+
+Operation* make_prepare(const Client& client, const CaptureOptions& options) {
+  return make_call(
+      stream_of(client, "prepare_capture"), "prepare_capture",
+      [growth = options.growth, name = std::string(options.name)](Actor& actor, Operation& self) {
+        actor.prepare_capture(self, growth, name);
+      });
+}
+
+Operation* make_start(const Client& client) {
+  return make_call(stream_of(client, "start_capture"), "start_capture",
+                   [](Actor& actor, Operation& self) { actor.start_capture(self); });
+}
+
+Operation* make_stop(const Client& client, ValueReply<Graph>& reply) {
+  const auto& stream = stream_of(client, "stop_capture");
+  auto state = std::make_shared<std::shared_ptr<GraphState>>();
+  auto* const operation = make_answered_call(
+      *stream->core, "stop_capture", &reply,
+      [state](Actor& actor, Operation& self) { actor.stop_capture(self, *state); },
+      [state, &reply](const FailurePtr& failure) noexcept {
+        if (!failure) reply.value = GraphAccess::make(std::move(*state));
+        return failure;
+      });
+  operation->logical = stream;
+  operation->accepted = Completion(operation->answer());
+  return operation;
+}
+
+Operation* make_abort(const Client& client) {
+  return make_call(stream_of(client, "abort_capture"), "abort_capture",
+                   [](Actor& actor, Operation& self) { actor.abort_capture(self); });
+}
+
+/// Ends with `thrown` once the window is gone.
+Operation* make_abandon(const Client& client, Reply* reply, FailurePtr thrown) {
+  const auto& stream = stream_of(client, "capture");
+  auto* const operation = make_answered_call(
+      *stream->core, "capture", reply,
+      [](Actor& actor, Operation& self) { actor.abandon_capture(self); },
+      [thrown = std::move(thrown)](const FailurePtr&) noexcept { return thrown; });
+  operation->logical = stream;
+  operation->accepted = Completion(operation->answer());
+  return operation;
+}
+
+/// Submits and waits until the device has answered.
+void ask(Operation* operation) {
+  BlockingReply reply;
+  operation->accepted = Completion(&reply);
+  operation->logical->core->call(operation, reply);
+}
+
+/// A blocked caller's reply with a graph.
+class GraphReply final : public ValueReply<Graph> {
+public:
+  bool has_blocked_caller() const noexcept override { return true; }
+  void complete(const FailurePtr& failure) noexcept override { blocked.complete(failure); }
+
+  BlockingReply blocked;
+};
+
+/// A client on a new stream that records already.
+Client open_window(const Client& client, const CaptureOptions& options) {
+  DeviceCore& core = *stream_of(client, "capture")->core;
+  if (core.is_closed()) throw Failure(DeviceCore::closed_failure("capture"));
+  auto stream = core.make_stream(Priority::normal);
+  // Nobody else has the stream yet, so even its device's part is this thread's. Opened here, the
+  // window is there before what the function submits: nothing of that can run.
+  auto window = std::make_unique<Window>(core.captures(), *stream, options.name);
+  auto opened = window->capture.prepare(stream->id, true);
+  if (opened) opened = window->capture.begin();
+  REPRISE_CHECK(opened.has_value(), "the window of a new stream does not open");
+  stream->device.window = std::move(window);
+  return ClientAccess::make(std::move(stream));
+}
+
+/// What a recording function threw, in flight, as the failure of an async_capture.
+FailurePtr recording_failure(DeviceCore& core) noexcept {
+  FailureRecord record;
+  record.code = Errc::capture_doomed;
+  record.verb = "capture";
+  record.exception = std::current_exception();
+  try {
+    record.message = "the recording function threw";
+    throw;
+  } catch (const Failure& thrown) {
+    record.cause = thrown.shared_record();
+  } catch (...) {
+  }
+  FailurePtr failure = make_failure(std::move(record));
+  core.shared().keep(failure);
+  return failure;
+}
+
+}  // namespace
+
+void start_prepare_capture(const Client& client, const CaptureOptions& options,
+                           Reply* reply) noexcept {
+  post_accepted(reply, "prepare_capture", [&] { return make_prepare(client, options); });
+}
+
+void start_start_capture(const Client& client, Reply* reply) noexcept {
+  post_accepted(reply, "start_capture", [&] { return make_start(client); });
+}
+
+void start_stop_capture(const Client& client, ValueReply<Graph>& reply) noexcept {
+  Operation* operation = nullptr;
+  try {
+    operation = make_stop(client, reply);
+  } catch (...) {
+    return answer_exception(&reply, "stop_capture");
+  }
+  operation->logical->core->post_async(operation);
+}
+
+void start_abort_capture(const Client& client, Reply* reply) noexcept {
+  post_accepted(reply, "abort_capture", [&] { return make_abort(client); });
+}
+
+Graph capture(const Client& client, RecordFunction function, const CaptureOptions& options) {
+  refuse_library_threads("capture");
+  Client inside = open_window(client, options);
+  try {
+    function.call(function.context, inside);
+  } catch (...) {
+    BlockingReply abandoned;
+    Operation* const operation = make_abandon(inside, &abandoned, nullptr);
+    operation->logical->core->call(operation, abandoned);
+    throw;
+  }
+  return inside.stop_capture();
+}
+
+void start_capture(const Client& client, RecordFunction function, const CaptureOptions& options,
+                   ValueReply<Graph>& reply) noexcept {
+  Client inside;
+  try {
+    inside = open_window(client, options);
+  } catch (...) {
+    return answer_exception(&reply, "capture");
+  }
+  DeviceCore& core = *ClientAccess::stream(inside)->core;
+  Operation* operation = nullptr;
+  FailurePtr thrown;
+  try {
+    function.call(function.context, inside);
+  } catch (...) {
+    thrown = recording_failure(core);
+  }
+  try {
+    operation = thrown ? make_abandon(inside, &reply, thrown) : make_stop(inside, reply);
+  } catch (...) {
+    return answer_exception(&reply, "capture");
+  }
+  core.post_async(operation);
+}
+
+}  // namespace detail
+
+void Client::prepare_capture(const CaptureOptions& options) const {
+  detail::refuse_library_threads("prepare_capture");
+  detail::ask(detail::make_prepare(*this, options));
+}
+
+void Client::start_capture() const {
+  detail::refuse_library_threads("start_capture");
+  detail::ask(detail::make_start(*this));
+}
+
+Graph Client::stop_capture() const {
+  detail::refuse_library_threads("stop_capture");
+  detail::GraphReply reply;
+  detail::Operation* const operation = detail::make_stop(*this, reply);
+  operation->logical->core->call(operation, reply.blocked);
+  return std::move(reply.value);
+}
+
+void Client::abort_capture() const {
+  detail::refuse_library_threads("abort_capture");
+  detail::ask(detail::make_abort(*this));
+}
+
+}  // namespace reprise
