@@ -51,6 +51,16 @@ public:
   template <class T>
   Array<T> as() const;
 
+  /// The address of the first byte, for code that works beside the library. Blocks until the memory
+  /// was found, not for work on it: wait for that before touching the bytes, and let no command use
+  /// them meanwhile; or touch them in a host call that names them.
+  ///
+  /// Lifetime  Of the address: until the last buffer, command and graph that use the memory are
+  ///           gone.
+  /// Errors    unsupported (memory that the host cannot see); the reason why there is no memory;
+  ///           empty_handle, closed, would_deadlock.
+  void* export_native() const;
+
   /// True if both name the same bytes.
   friend bool operator==(const Buffer&, const Buffer&) noexcept = default;
 

@@ -162,6 +162,17 @@ public:
   template <class T, class... Tail>
   auto async_create_many(std::span<const std::size_t> counts, Tail&&... tail) const;
 
+  /// Memory of the caller's as a buffer of a device that works on host memory. It counts as
+  /// written. `release` is called with `data`, once, on the courier thread, when the last buffer,
+  /// command and graph that use it are gone; until then the memory stays valid. Before anybody else
+  /// touches it, wait for the work on it.
+  ///
+  /// Verbs order work by buffers, so the same memory should not be imported twice. `as<T>()` takes
+  /// the alignment of `data` on trust.
+  ///
+  /// Errc::invalid_argument (no address), unsupported: `release` is not called then.
+  Buffer import_memory(void* data, std::uint64_t bytes, std::function<void(void*)> release) const;
+
   // ---- work ----------------------------------------------------------------------------------
 
   /// Runs `kernel` over `grid`. Buffers go to In, Out, InOut and Update parameters as arrays of the

@@ -21,16 +21,21 @@ constexpr std::uint64_t grace_ns = 1'000'000'000;
 
 /// A hold of this device: with the node that brings it back to the device thread.
 struct DeviceHold final : Hold, ControlNode {
-  DeviceHold(std::shared_ptr<HoldOwner> owner, std::uint64_t bytes,
-             std::uint64_t& taint_changes) noexcept
-      : Hold(std::move(owner), bytes) {
+  DeviceHold(std::shared_ptr<HoldOwner> owner, std::uint64_t bytes, std::uint64_t& taint_changes,
+             Job* on_release_) noexcept
+      : Hold(std::move(owner), bytes), on_release(on_release_) {
     device.taint = TaintMap(bytes, &taint_changes);
     run = [](ControlNode& node, void* actor) noexcept {
       auto& hold = static_cast<DeviceHold&>(node);
       if (actor != nullptr) static_cast<Actor*>(actor)->give_back(hold);
+      if (hold.on_release != nullptr) {
+        static_cast<DeviceCore*>(hold.owner())->shared().courier.post(*hold.on_release);
+      }
       hold.forget();
     };
   }
+
+  Job* const on_release;
 };
 
 }  // namespace
@@ -270,10 +275,10 @@ FailurePtr DeviceCore::closed_failure(const char* verb) noexcept {
   return make_failure(Errc::closed, verb, {}, "the device was closed");
 }
 
-HoldRef DeviceCore::make_hold(std::uint64_t bytes) {
+HoldRef DeviceCore::make_hold(std::uint64_t bytes, Job* on_release) {
   void* const block = blocks_.take(sizeof(DeviceHold));
   if (block == nullptr) throw std::bad_alloc();
-  return HoldRef{::new (block) DeviceHold(shared_from_this(), bytes, taint_changes_)};
+  return HoldRef{::new (block) DeviceHold(shared_from_this(), bytes, taint_changes_, on_release)};
 }
 
 std::shared_ptr<LogicalStream> DeviceCore::make_stream(Priority priority) {

@@ -169,8 +169,9 @@ public:
   /// Staging memory for a write; waits for writes in flight when it is all in use.
   StagingBlock take_staging(std::uint64_t bytes);
 
-  /// A record of ownership for `bytes`, unbound. Throws std::bad_alloc.
-  HoldRef make_hold(std::uint64_t bytes);
+  /// A record of ownership for `bytes`, unbound. `on_release` goes to the courier when nobody owns
+  /// it any more. Throws std::bad_alloc.
+  HoldRef make_hold(std::uint64_t bytes, Job* on_release = nullptr);
   std::shared_ptr<LogicalStream> make_stream(Priority priority);
 
   /// A failure of `verb` that says the device is closed.
