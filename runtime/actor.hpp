@@ -72,6 +72,7 @@ public:
   bool is_finished(StreamPoint point) const noexcept {
     return backend_.finished(point.stream) >= point.position;
   }
+  bool is_answered(StreamPoint point) const noexcept;
   Health health(std::span<const Touch> touches);
   /// Throws std::bad_alloc.
   MemoryReport memory_report();

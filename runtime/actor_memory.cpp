@@ -118,6 +118,16 @@ void Actor::wait_event(Operation& operation, const EventState& event) {
   run_after(operation, points);
 }
 
+/// Whether it is finished, or whoever waits for it has been told that it is: a worker answers a
+/// little before its stream moves on.
+bool Actor::is_answered(StreamPoint point) const noexcept {
+  if (is_finished(point)) return true;
+  const Operation* at = lanes_[point.stream].first;
+  while (at != nullptr && at->position < point.position) at = at->behind;
+  // Acquire: the partner is finish().
+  return at != nullptr && at->answered.load(std::memory_order_acquire);
+}
+
 Health Actor::health(std::span<const Touch> touches) {
   retire();
   Health health = Health::clean;
@@ -125,7 +135,7 @@ Health Actor::health(std::span<const Touch> touches) {
     if (touch.hold->device.taint.first(touch.range) != nullptr) return Health::failed;
     Frontier writers;
     touch.hold->device.uses.before_read(touch.range, writers);
-    writers.prune([this](StreamPoint point) { return is_finished(point); });
+    writers.prune([this](StreamPoint point) { return is_answered(point); });
     if (!writers.empty()) health = Health::pending;
   }
   return health;
