@@ -67,6 +67,7 @@ Actor::Actor(DeviceCore& core)
                                           .alignment = backend_.properties().alignment}),
       lanes_(backend_.properties().streams), cooperative_(core.host().is_cooperative()) {
   REPRISE_CHECK(lanes_.size() <= 64, "backend streams are numbered below 64");
+  for (Lane& lane : lanes_) lane.waited_for.resize(lanes_.size());
 }
 
 Actor::~Actor() = default;
@@ -389,9 +390,14 @@ StreamIndex Actor::place(Operation& operation) noexcept {
 
 void Actor::enqueue(Operation& operation) {
   const StreamIndex at = place(operation);
-  for (const StreamPoint point : operation.waits_for) operation.wait_points.push_back(point);
+  for (const StreamPoint point : operation.waits_for) {
+    if (lanes_[at].waited_for[point.stream] >= point.position) {
+      add_one(core_.counters().waits_elided);
+    } else {
+      operation.wait_points.push_back(point);
+    }
+  }
   operation.waits = {operation.wait_points.data(), operation.wait_points.size()};
-  for (std::size_t i = 0; i < operation.waits.size(); ++i) add_one(core_.counters().waits_made);
   operation.succeeded = operation.finished ? &answer_on_success : nullptr;
   const bool help_offered =
       core_.helper() != nullptr && operation.finished && operation.finished.get()->offer_help(at);
@@ -411,6 +417,10 @@ void Actor::enqueue(Operation& operation) {
     return refuse(operation, make_failure(std::move(record)));
   }
   Lane& lane = lanes_[at];
+  for (const StreamPoint point : operation.wait_points) {
+    lane.waited_for[point.stream] = point.position;
+    add_one(core_.counters().waits_made);
+  }
   lane.enqueued = operation.position;
   (lane.last ? lane.last->behind : lane.first) = &operation;
   lane.last = &operation;

@@ -165,6 +165,8 @@ private:
     StreamPosition enqueued = 0;
     Operation* first = nullptr;
     Operation* last = nullptr;
+    /// How far of each other stream its commands have waited for: later ones need not again.
+    std::vector<StreamPosition> waited_for;
   };
   std::vector<Lane> lanes_;
   std::uint64_t busy_ = 0;  ///< Bit per lane with unretired work.

@@ -24,12 +24,13 @@ struct CloseRequest;
 
 /// What a device has done so far; each number is exact, together they are a snapshot.
 struct DeviceStatistics {
-  std::uint64_t completed = 0;   ///< Commands that have left, in whatever way.
-  std::uint64_t failed = 0;      ///< Failed while running.
-  std::uint64_t skipped = 0;     ///< Not run, since an input carried a failure.
-  std::uint64_t refused = 0;     ///< Not run for another reason.
-  std::uint64_t replays = 0;     ///< Replays accepted.
-  std::uint64_t waits_made = 0;  ///< Device-side waits between backend streams.
+  std::uint64_t completed = 0;     ///< Commands that have left, in whatever way.
+  std::uint64_t failed = 0;        ///< Failed while running.
+  std::uint64_t skipped = 0;       ///< Not run, since an input carried a failure.
+  std::uint64_t refused = 0;       ///< Not run for another reason.
+  std::uint64_t replays = 0;       ///< Replays accepted.
+  std::uint64_t waits_made = 0;    ///< Device-side waits between backend streams.
+  std::uint64_t waits_elided = 0;  ///< Not made, since the stream had waited as far before.
 };
 
 /// A device that was opened: the way to clients and reports. async_ forms end as those of Client;
