@@ -80,7 +80,8 @@ public:
   virtual void kick(StreamIndex except) noexcept = 0;
   /// Asks for one Notice::progressed() once `stream` has finished `position`. False: it has.
   virtual bool arm(StreamIndex stream, StreamPosition position) noexcept = 0;
-  /// Lets a stream that is held by a failure go on behind the failed command.
+  /// Lets a stream that is held by a failure go on behind the failed command; or, if its
+  /// Work::failure was cleared, with that command, which is run again.
   virtual void resume(StreamIndex stream) noexcept = 0;
   /// The calling thread runs commands of `stream` until `until.done()`, the stream has nothing to
   /// run, or another thread has it. Backends without worker threads of their own may do nothing.

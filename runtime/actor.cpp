@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/runtime/actor.hpp>
 
+#include <reprise/runtime/cross_copy.hpp>
 #include <reprise/runtime/event_state.hpp>
 #include <reprise/runtime/graph_state.hpp>
 #include <reprise/runtime/window.hpp>
@@ -549,6 +550,16 @@ void Actor::restore(Operation& operation) {
 }
 
 void Actor::on_failed(Operation& operation) noexcept {
+  if (auto* const gate = dynamic_cast<Gate*>(&operation)) {
+    const Gate::Verdict verdict = gate->judge();
+    if (verdict == Gate::Verdict::waits) return;
+    if (verdict == Gate::Verdict::opens) {
+      operation.failure = nullptr;
+      backend_.resume(operation.stream);
+      ++unkicked_;
+      return;
+    }
+  }
   if (operation.failure->exception) core_.shared().keep(operation.failure);
   add_one(core_.counters().failed);
   const auto told = [this](Operation& at, const FailurePtr& failure, bool skipped) {

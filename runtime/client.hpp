@@ -198,6 +198,11 @@ public:
 
   /// Copies `from` to `to`, of the same size and not overlapping. Errc::size_mismatch,
   /// invalid_argument.
+  ///
+  /// `from` may be of another device of the runtime. It is read there, behind what was submitted
+  /// before and uses it, by way of host memory as large; the copy takes effect at its place in this
+  /// stream. What keeps the source from being read is what `to` carries then. Cannot be recorded:
+  /// capture_refused, in a window of this stream.
   void copy(const Buffer& to, const Buffer& from) const {
     detail::post(detail::make_copy(*this, to, from));
   }

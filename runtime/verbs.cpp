@@ -5,6 +5,7 @@
 #include <reprise/runtime/actor.hpp>
 #include <reprise/runtime/client.hpp>
 #include <reprise/runtime/core.hpp>
+#include <reprise/runtime/cross_copy.hpp>
 #include <reprise/runtime/make_call.hpp>
 #include <reprise/runtime/reply_cell.hpp>
 
@@ -350,12 +351,15 @@ Operation* make_launch(const Client& client, const KernelRef& kernel, const Grid
 Operation* make_copy(const Client& client, const Buffer& to, const Buffer& from) {
   const auto& stream = stream_of(client, "copy");
   const Touch target = touch_of(*stream, to, Access::must_write, "copy");
-  const Touch source = touch_of(*stream, from, Access::reads, "copy");
+  const HoldRef& hold = BufferAccess::hold(from);
+  if (!hold) throw Failure(Errc::empty_handle, "copy", "a buffer is empty");
+  const Touch source{hold, BufferAccess::range(from), Access::reads};
   if (target.range.size() != source.range.size()) {
     throw Failure(Errc::size_mismatch, "copy",
                   std::to_string(source.range.size()) + " bytes into " +
                       std::to_string(target.range.size()));
   }
+  if (hold->owner() != stream->core.get()) return make_cross_copy(stream, target, source);
   if (target.hold == source.hold && target.range.overlaps(source.range)) {
     throw Failure(Errc::invalid_argument, "copy", "source and destination overlap");
   }

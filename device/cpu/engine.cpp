@@ -58,8 +58,8 @@ void Engine::hand_over(CpuStream& stream, bool wake) noexcept {
 
 void Engine::resume(CpuStream& stream) noexcept {
   REPRISE_CHECK(stream.held != nullptr, "a stream is resumed that no failure holds");
-  stream.held = nullptr;
-  std::uint32_t ready = pass(stream);
+  const Work& held = *std::exchange(stream.held, nullptr);
+  std::uint32_t ready = held.failure ? pass(stream) : 0;
   const std::uint32_t bit = stream.bit();
   if (stream.inbox.hand_over()) ready |= bit;
   crew_.publish(ready, true);

@@ -122,6 +122,12 @@ TEST_CASE("a timed event leaves failures to those they belong to [I5]", "[runtim
   CHECK(code_of([&] { (void)elapsed(start, timed); }) == Errc::kernel_failed);
   start.wait();
   CHECK(start.is_done());
+  // Nor does it hide a failure that is known by then from events behind it.
+  Device device = runtime.open("cpu:0");
+  client.launch(test::fail, 1, x, y);
+  device.synchronize();
+  CHECK(code_of([&] { client.record({.timing = true}).wait(); }) == Errc::kernel_failed);
+  CHECK(code_of([&] { client.record().wait(); }) == Errc::kernel_failed);
 }
 
 TEST_CASE("the time between events is refused for those without one [B269]", "[runtime]") {
