@@ -27,7 +27,11 @@ std::uint64_t deadline_after(Host& host, std::chrono::nanoseconds limit) noexcep
 
 CloseSteps::CloseSteps(CloseRequest request)
     : request_(std::make_unique<CloseRequest>(std::move(request))),
-      deadline_ns_(deadline_after(request_->shared->host, request_->limit)) {}
+      deadline_ns_(deadline_after(request_->shared->host, request_->limit)) {
+  if (!request_->abort) return;
+  // All before the first: a copy between two of them must not wait for what the other gives up.
+  for (const auto& core : request_->cores) core->begin_abort();
+}
 
 CloseSteps::~CloseSteps() = default;
 

@@ -329,8 +329,8 @@ Result<void> DeviceCore::close_locked(bool abort, std::uint64_t deadline_ns, std
     stuck = stuck_;
     return Errc::timed_out;
   }
-  // Release: the partner is is_aborting() on the device thread.
-  if (abort) aborting_.store(true, std::memory_order_release);
+  // Release, there: the partner is is_aborting() on the device thread.
+  if (abort) begin_abort();
   channel_.close();
   thread_->wake();
   bool ended = thread_->join(deadline_ns);

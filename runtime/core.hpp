@@ -181,7 +181,9 @@ public:
   /// Takes no more submissions. With `abort`, what has not started is given up. Waits until the
   /// device thread has ended; Errc::timed_out names what is stuck. Idempotent.
   Result<void> close(bool abort, std::uint64_t deadline_ns, std::string& stuck);
-  /// The same; nothing if another thread is at it.
+  /// What has not started is given up from here on; close() follows.
+  void begin_abort() noexcept { aborting_.store(true, std::memory_order_release); }
+  /// The same as close(); nothing if another thread is at it.
   std::optional<Result<void>> try_close(bool abort, std::uint64_t deadline_ns, std::string& stuck);
   bool is_closed() const noexcept { return channel_.is_closed(); }
   /// A shutdown's deadline has passed: the device thread ends, whatever is in flight.

@@ -286,6 +286,7 @@ Runtime::~Runtime() {
   Host& host = state_->shared->host;
   const std::uint64_t limit =
       detail::deadline_after(host, std::chrono::nanoseconds(state_->shared->options.shutdown_ns));
+  for (const auto& [name, core] : state_->devices) core->begin_abort();
   for (auto& [name, core] : state_->devices) {
     std::string stuck;
     (void)core->close(true, limit, stuck);

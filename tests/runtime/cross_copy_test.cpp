@@ -10,10 +10,12 @@
 
 #include <catch2/catch.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <thread>
 #include <vector>
 
 using namespace reprise;
@@ -110,6 +112,55 @@ TEST_CASE(
   pair.gate.open();
   CHECK(later.get() == Floats{12});
   drained.get();
+}
+
+TEST_CASE("an abort of all devices frees copies from work that another device gives up [D5] [I12]",
+          "[runtime]") {
+  Pair pair;
+  Client source = pair.to.client();  // The one that is closed last.
+  Client client = pair.from.client();
+  const auto x = source.create<float>({1});
+  const auto y = client.zeros<float>(1);
+  client.synchronize();
+  source.launch(pair.add_late, 1, x, 1.0f);
+  pair.gate.wait_for_arrivals();
+  for (int i = 0; i < 1100; ++i) source.launch(pair.add_late, 1, x, 1.0f);  // More than in flight.
+  client.copy(y, x);
+  auto read = client.async_read(y);
+  client.flush();
+  auto ended = pair.runtime.async_abort(60s);
+  CHECK_FALSE(ended.ready());
+  pair.gate.open();
+  ended.get();
+  CHECK(code_of([&] { (void)read.get(); }) == Errc::operation_aborted);
+}
+
+TEST_CASE("threads that copy in circles between two devices all get done [I34]",
+          "[runtime][threads]") {
+  Pair pair;
+  pair.gate.open();
+  const Client setup[2] = {pair.from.client(), pair.to.client()};
+  std::vector<Array<float>> arrays[2];
+  for (int d = 0; d < 2; ++d) {
+    for (int k = 0; k < 4; ++k) arrays[d].push_back(setup[d].create<float>(Floats(64, 1.0f)));
+    setup[d].synchronize();
+  }
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random(test::seed() + t);
+      const Client clients[2] = {pair.from.client(), pair.to.client()};
+      for (int i = 0; i < 200; ++i) {
+        const std::size_t d = random() % 2;
+        clients[d].copy(arrays[d][random() % 4], arrays[1 - d][random() % 4]);
+        if (i % 20 == 0 && clients[d].read(arrays[d][t]) != Floats(64, 1.0f)) ++wrong;
+      }
+      for (const Client& client : clients) client.synchronize();
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("a source that cannot be read leaves its failure on what was to be copied [I20] [I21]",
