@@ -29,6 +29,11 @@ constexpr std::uint64_t unseen_ns = 2'000'000;
 // While shutting down with work in flight, and for a producer stopped inside its submission.
 constexpr std::uint64_t short_rest_ns = 200'000;
 
+/// Waits, questions and allocations are no commands that an event stands behind.
+bool is_transparent(const Operation& operation) noexcept {
+  return operation.touches.empty() && std::holds_alternative<command::Marker>(operation.command);
+}
+
 void answer_on_success(Work& work) noexcept {
   auto& operation = static_cast<Operation&>(work);
   operation.finish(nullptr);
@@ -434,7 +439,7 @@ void Actor::enqueue(Operation& operation) {
   note_outcome(operation, nullptr);
   if (operation.logical) {
     operation.logical->device.last = point;
-    operation.logical->device.newest = &operation;
+    if (!is_transparent(operation)) operation.logical->device.newest = &operation;
   }
   // The caller may go on: what it does next comes behind what follows.
   operation.was_accepted(*this);
@@ -482,7 +487,7 @@ void Actor::done(Operation& operation) noexcept {
 /// The stream's newest command has this outcome so far; events recorded now stand behind it.
 void Actor::note_outcome(Operation& operation, const FailurePtr& failure) noexcept {
   if (failure) operation.failed_with(failure);
-  if (!operation.logical || (operation.touches.empty() && !operation.enqueued)) return;
+  if (!operation.logical || is_transparent(operation)) return;
   operation.logical->device.newest = nullptr;
   operation.logical->device.failure = failure;
   if (Window* const window = window_of(operation);
