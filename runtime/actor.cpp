@@ -595,34 +595,63 @@ void Actor::on_failed(Operation& operation) noexcept {
 
 // ---- the end of commands ---------------------------------------------------------------------
 
+/// Commands that conflict finish in their order, but lanes are looked at one after the other. So
+/// they are looked at until none has moved: then nothing is seen finished before what it follows.
+void Actor::look_at_lanes() noexcept {
+  bool moved = true;
+  while (moved) {
+    moved = false;
+    for (std::uint64_t left = busy_; left != 0; left &= left - 1) {
+      const auto i = static_cast<StreamIndex>(__builtin_ctzll(left));
+      const StreamPosition finished = backend_.finished(i);
+      moved |= std::exchange(lanes_[i].finished, finished) != finished;
+    }
+    if ((busy_ & (busy_ - 1)) == 0) return;
+  }
+}
+
 bool Actor::retire(std::uint32_t at_most) noexcept {
+  // The journal takes a command away only after those that it follows, on whatever lane.
+  const bool one_lane = (busy_ & (busy_ - 1)) == 0;
+  if (!one_lane && at_most != ~std::uint32_t{0}) return false;
+  look_at_lanes();
   bool any = false;
   for (std::uint64_t left = busy_; left != 0; left &= left - 1) {
     const auto i = static_cast<StreamIndex>(__builtin_ctzll(left));
     Lane& lane = lanes_[i];
-    const StreamPosition finished = backend_.finished(i);
-    for (; lane.first != nullptr && lane.first->position <= finished && at_most != 0; --at_most) {
+    for (; lane.first != nullptr && lane.first->position <= lane.finished && at_most != 0;
+         --at_most) {
       Operation& operation = *lane.first;
       lane.first = operation.behind;
       if (lane.first == nullptr) lane.last = nullptr;
       --in_flight_;
       operation.passed = true;
-      if (!journal_.has_marks()) {
-        journal_.remove(operation);
-        release(operation);
-      }
+      ++kept_;
+      if (!journal_.has_marks()) leave_journal(operation);
       any = true;
     }
     if (lane.first == nullptr) busy_ &= ~(std::uint64_t{1} << i);
   }
   // Marks, and what finished behind them, are final once nothing unfinished is left before them.
   while (!journal_.empty() && (!journal_.oldest()->enqueued || journal_.oldest()->passed)) {
-    Operation& operation = *journal_.oldest();
-    journal_.remove(operation);
-    release(operation);
+    leave_journal(*journal_.oldest());
     any = true;
   }
+  // Once the last mark is gone, all go that it kept: what finishes from now on leaves at once, and
+  // nothing may stay behind that would be undone beneath it.
+  if (kept_ != 0 && !journal_.has_marks()) {
+    for (Operation* next = journal_.oldest(); next != nullptr;) {
+      Operation& operation = *std::exchange(next, next->newer);
+      if (operation.passed) leave_journal(operation);
+    }
+  }
   return any;
+}
+
+void Actor::leave_journal(Operation& operation) noexcept {
+  if (operation.passed) --kept_;
+  journal_.remove(operation);
+  release(operation);
 }
 
 void Actor::release(Operation& operation) noexcept {

@@ -135,6 +135,8 @@ private:
   static const Hold* failed_memory(const Operation& operation) noexcept;
   static void claim_everything(std::span<const Touch> touches, const FailurePtr& failure) noexcept;
   // Their end.
+  void look_at_lanes() noexcept;
+  void leave_journal(Operation& operation) noexcept;
   bool retire(std::uint32_t at_most = ~std::uint32_t{0}) noexcept;
   void release(Operation& operation) noexcept;
   // Rest.
@@ -163,6 +165,7 @@ private:
   /// One backend stream: how far it was enqueued, and what of it is not retired.
   struct Lane {
     StreamPosition enqueued = 0;
+    StreamPosition finished = 0;  ///< As far as look_at_lanes() has seen.
     Operation* first = nullptr;
     Operation* last = nullptr;
     /// How far of each other stream its commands have waited for: later ones need not again.
@@ -171,6 +174,7 @@ private:
   std::vector<Lane> lanes_;
   std::uint64_t busy_ = 0;  ///< Bit per lane with unretired work.
   std::uint32_t in_flight_ = 0;
+  std::uint32_t kept_ = 0;  ///< Finished, and still in the journal for the sake of marks.
   StreamIndex next_home_ = 0;
 
   /// Taken off the ring, waiting for room in the backend, oldest first.
