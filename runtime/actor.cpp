@@ -194,7 +194,7 @@ void Actor::arm(bool first) noexcept {
 bool Actor::may_stop() noexcept {
   retire();
   if (core_.channel().has_unpublished()) return true;  // try_park() will say busy.
-  return stage_first_ == nullptr && journal_.empty() && lowering_ == 0;
+  return stage_first_ == nullptr && journal_.empty() && lowering_ == 0 && transfers_ == nullptr;
 }
 
 void Actor::answer_left_behind() noexcept {
@@ -245,7 +245,7 @@ void Actor::take(const ReplayRequest& request, std::uint64_t ticket) noexcept {
 
 void Actor::take(Operation& operation, std::uint64_t ticket) noexcept {
   operation.ticket = ticket;
-  if (stage_first_ != nullptr || in_flight_ >= core_.options().in_flight) {
+  if (stage_first_ != nullptr || must_stage(operation)) {
     REPRISE_MARK("staged");
     operation.newer = nullptr;
     (stage_last_ ? stage_last_->newer : stage_first_) = &operation;
@@ -257,7 +257,7 @@ void Actor::take(Operation& operation, std::uint64_t ticket) noexcept {
 
 bool Actor::run_stage() noexcept {
   bool worked = false;
-  while (stage_first_ != nullptr && in_flight_ < core_.options().in_flight) {
+  while (stage_first_ != nullptr && !must_stage(*stage_first_)) {
     Operation& operation = *stage_first_;
     stage_first_ = operation.newer;
     if (stage_first_ == nullptr) stage_last_ = nullptr;

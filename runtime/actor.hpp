@@ -21,8 +21,11 @@ enum class Health : std::uint8_t;
 
 namespace reprise::detail {
 
+class ChunkOperation;
 struct EventState;
 struct GraphState;
+struct Transfer;
+struct TransferSlot;
 
 /// The device actor: owns everything a device is and does, and consumes its channel.
 ///
@@ -100,6 +103,15 @@ public:
   bool is_recording(const Operation& operation) const noexcept;
   void release_graph(GraphState& graph) noexcept;
 
+  // Writes in chunks; see actor_transfer.cpp.
+
+  /// The turn of the first chunk, which opens its transfer.
+  void open_transfer(ChunkOperation& first);
+  /// A later chunk is there.
+  void take_chunk(Transfer& transfer, TransferSlot& slot) noexcept;
+  /// Ends a transfer one of whose chunks failed.
+  void settle_transfer(Transfer& transfer) noexcept;
+
   void on_failed(Operation& operation) noexcept;
   void on_doorbell() noexcept {
     armed_ = false;
@@ -155,6 +167,17 @@ private:
   void close_window(LogicalStream& logical, const FailurePtr& failure, bool claim) noexcept;
   void guard(GraphState& graph);
   void lower(Operation& operation, const std::shared_ptr<GraphState>& graph);
+  // Writes in chunks.
+  bool must_stage(const Operation& operation) const noexcept {
+    return in_flight_ >= core_.options().in_flight ||
+           (transfers_ != nullptr && is_behind_transfer(operation));
+  }
+  bool is_behind_transfer(const Operation& operation) const noexcept;
+  void run_chunk(Transfer& transfer, TransferSlot& slot) noexcept;
+  void abandon(Transfer& transfer, TransferSlot& slot, Errc code,
+               std::string_view message) noexcept;
+  void mark_torn(Transfer& transfer) noexcept;
+  void end_transfer(Transfer& transfer) noexcept;
 
   DeviceCore& core_;
   Backend& backend_;
@@ -177,7 +200,8 @@ private:
   std::uint32_t kept_ = 0;  ///< Finished, and still in the journal for the sake of marks.
   StreamIndex next_home_ = 0;
 
-  /// Taken off the ring, waiting for room in the backend, oldest first.
+  Transfer* transfers_ = nullptr;  ///< The open ones.
+  /// Taken off the ring, waiting for room in the backend or a transfer's end, oldest first.
   Operation* stage_first_ = nullptr;
   Operation* stage_last_ = nullptr;
 

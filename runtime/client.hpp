@@ -225,7 +225,9 @@ public:
   auto async_fill(const Array<T>& array, const std::type_identity_t<T>& value,
                   Tail&&... tail) const;
 
-  /// Writes `values`, as many as the array has, taking the bytes before it returns.
+  /// Writes `values`, as many as the array has, taking the bytes before it returns. What is larger
+  /// than a quarter of the staging limit goes in chunks, and waits for the device to have copied
+  /// all but the last of them; it is one write all the same, whole or, if it fails, not to be read.
   /// Errc::size_mismatch.
   template <class T>
   void write(const Array<T>& array, std::span<const std::type_identity_t<T>> values) const {

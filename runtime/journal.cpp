@@ -104,8 +104,10 @@ void Journal::mark(Operation& operation) {
 ClaimPtr Journal::redo(Operation& operation) {
   switch (operation.effect) {
     case Operation::Effect::none:
-    case Operation::Effect::wrote:
-      if (const Claim* found = first_claim(operation)) {
+    case Operation::Effect::wrote: {
+      const Claim* found = first_claim(operation);
+      if (found == nullptr) found = operation.doomed_by();
+      if (found != nullptr) {
         ClaimPtr claim{*found};
         operation.skip = true;
         note_claimed(operation, skip_claim(*claim, operation.name(), operation.owner()));
@@ -113,6 +115,7 @@ ClaimPtr Journal::redo(Operation& operation) {
       }
       if (operation.effect == Operation::Effect::wrote) note_written(operation);
       return {};
+    }
     case Operation::Effect::claimed: mark(operation); return {};
     case Operation::Effect::lifted: note_lifted(operation); return {};
   }

@@ -130,6 +130,9 @@ public:
     return make_failure(Errc::skipped, verb, name(), "an input carries a failure",
                         report(claim, {}, where));
   }
+  /// A claim that keeps it from running although it reads no byte that carries one: a part of the
+  /// same command has failed. Null: none. Asked when a failure is judged.
+  virtual const Claim* doomed_by() const noexcept { return nullptr; }
   /// A replay that failed: claims and clears bytes as the outcome of each node in Work::nodes says.
   virtual void claim_nodes() {}
   /// The backend took it.

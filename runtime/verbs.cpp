@@ -8,6 +8,7 @@
 #include <reprise/runtime/cross_copy.hpp>
 #include <reprise/runtime/make_call.hpp>
 #include <reprise/runtime/reply_cell.hpp>
+#include <reprise/runtime/transfer.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -199,18 +200,26 @@ public:
   void describe(RecordedNode& node, Recorder& /*recorder*/) const override {
     // Host memory that a graph reads on every replay is the graph's own.
     const std::uint64_t bytes = own_touches[0].range.size();
+    node.retained_bytes = bytes;
+    if (owned.size() != 0) {
+      // Released by a function of the user's, perhaps, and so where user code runs.
+      node.retained = std::shared_ptr<const HostBytes>(
+          new HostBytes(std::move(owned)), [core = logical->core](HostBytes* last) {
+            core->shared().dispose(std::unique_ptr<HostBytes>(last));
+          });
+      return;
+    }
     std::shared_ptr<std::byte[]> kept(new std::byte[bytes]);
     std::memcpy(kept.get(), from, bytes);
     std::get<command::Write>(node.command).from = kept.get();
     node.retained = std::move(kept);
-    node.retained_bytes = bytes;
   }
   void retired(Actor& actor) noexcept override {
     if (owned.is_foreign()) actor.core().shared().dispose(std::move(owned));
   }
 
   const std::byte* from = nullptr;
-  HostBytes owned;
+  mutable HostBytes owned;  // Until a recording has it.
   std::shared_ptr<const std::byte[]> kept;
   StagingBlock staged;
 };
@@ -381,14 +390,17 @@ Operation* make_fill(const Client& client, const Buffer& buffer, std::uint64_t p
 
 namespace {
 
+void check_size(const char* verb, std::uint64_t bytes, const Touch& touch) {
+  if (touch.range.size() == bytes) return;
+  throw Failure(Errc::size_mismatch, verb,
+                std::to_string(bytes) + " bytes into " + std::to_string(touch.range.size()));
+}
+
 WriteOperation* make_bare_write(const Client& client, const Buffer& buffer, std::uint64_t bytes,
                                 std::size_t more) {
   const auto& stream = stream_of(client, "write");
   Touch target = touch_of(*stream, buffer, Access::must_write, "write");
-  if (target.range.size() != bytes) {
-    throw Failure(Errc::size_mismatch, "write",
-                  std::to_string(bytes) + " bytes into " + std::to_string(target.range.size()));
-  }
+  check_size("write", bytes, target);
   auto* const operation = make_with_touches<WriteOperation>(stream, 1, more, "write");
   operation->own_touches[0] = std::move(target);
   return operation;
@@ -461,31 +473,45 @@ void answer_exception(Reply* reply, const char* verb) noexcept {
   reply->complete(failure);
 }
 
+namespace {
+
+/// Whether a command on nothing can be left out; throws closed as if it had been posted.
+bool is_nothing(const LogicalStream& stream, std::uint64_t bytes, const char* verb) {
+  if (bytes != 0) return false;
+  if (stream.core->is_closed()) throw Failure(DeviceCore::closed_failure(verb));
+  return true;
+}
+
+}  // namespace
+
 void post_write(const Client& client, const Buffer& buffer, std::span<const std::byte> bytes) {
   const auto& stream = stream_of(client, "write");
-  DeviceCore& core = *stream->core;
+  Touch target = touch_of(*stream, buffer, Access::must_write, "write");
+  check_size("write", bytes.size(), target);
+  if (is_nothing(*stream, bytes.size(), "write")) return;
   if (bytes.size() <= inline_bytes) {
     auto* const operation = make_bare_write(client, buffer, bytes.size(), bytes.size());
     std::byte* const copy = operation->behind_touches();
-    if (!bytes.empty()) std::memcpy(copy, bytes.data(), bytes.size());
+    std::memcpy(copy, bytes.data(), bytes.size());
     operation->from = copy;
     return post(operation);
   }
-  if (bytes.size() != buffer.size_bytes()) {
-    throw Failure(Errc::size_mismatch, "write",
-                  std::to_string(bytes.size()) + " bytes into " +
-                      std::to_string(buffer.size_bytes()));
+  DeviceCore& core = *stream->core;
+  const bool in_chunks = bytes.size() > core.staging().max_block();
+  // What a graph keeps needs no staging, and a thread that others wait for waits for none.
+  if (core.captures().status().is_capturing(stream->id) ||
+      (in_chunks && this_thread_role() != ThreadRole::user)) {
+    HostBytes copy(bytes.size());
+    std::memcpy(copy.data(), bytes.data(), bytes.size());
+    return post(make_write(client, buffer, std::move(copy)));
   }
-  for (std::uint64_t at = 0; at < bytes.size();) {
-    const std::uint64_t part =
-        std::min<std::uint64_t>(bytes.size() - at, core.staging().max_block());
-    auto* const operation = make_bare_write(client, buffer.slice_bytes(at, part), part, 0);
-    operation->staged = core.take_staging(part);
-    operation->from = operation->staged.data();
-    std::memcpy(operation->staged.data(), bytes.data() + at, part);
-    post(operation);
-    at += part;
-  }
+  if (in_chunks) return write_in_chunks(stream, std::move(target), bytes);
+  StagingBlock staged = core.take_staging(bytes.size());
+  std::memcpy(staged.data(), bytes.data(), bytes.size());
+  auto* const operation = make_bare_write(client, buffer, bytes.size(), 0);
+  operation->staged = std::move(staged);
+  operation->from = operation->staged.data();
+  post(operation);
 }
 
 void start_write(const Client& client, const Buffer& buffer, std::span<const std::byte> bytes,
@@ -520,6 +546,11 @@ ReadOperation* make_read(const Client& client, const Buffer& buffer, std::span<s
 
 void read(const Client& client, const Buffer& buffer, std::span<std::byte> into) {
   refuse_library_threads("read");
+  const auto& stream = stream_of(client, "read");
+  if (into.empty() && buffer.size_bytes() == 0) {
+    (void)touch_of(*stream, buffer, Access::reads, "read");
+    if (is_nothing(*stream, 0, "read")) return;
+  }
   ReadOperation* const operation = make_read(client, buffer, into);
   BlockingReply reply;
   operation->finished = Completion(&reply);

@@ -128,3 +128,41 @@ TEST_CASE("whichever host allocation of the device thread fails, no stale byte i
   CHECK(failures > 3);
   CHECK(nth > 10);
 }
+
+TEST_CASE("whichever host allocation of the device thread fails, a write in chunks is whole or "
+          "tells [I20]",
+          "[runtime][fault]") {
+  constexpr std::size_t size = 20'000;  // five chunks
+  int failures = 0;
+  // Which of its allocations need the heap is a matter of time: often enough the first one does.
+  for (std::uint64_t round = 0; round < 100 && failures < 5; ++round) {
+    const std::uint64_t nth = 1 + round % 3;
+    CAPTURE(nth);
+    // A fresh device, whose device thread has no blocks yet; those of the callers are kept away.
+    Runtime runtime;
+    DeviceOptions options;
+    options.workers = 0;
+    options.staging_limit_bytes = 64 << 10;
+    Device device = runtime.open("cpu:0", options);
+    Client client = device.client();
+    const auto x = client.zeros<float>(size);
+    device.synchronize();
+    BlockCache& blocks = detail::ClientAccess::stream(client)->core->blocks();
+    std::vector<void*> kept;
+    DeviceThreadFault fault(client);
+    fault.arm(nth);
+    for (int i = 0; i < 32; ++i) kept.push_back(blocks.take(BlockCache::large_block));
+    bool all = succeeds([&] { client.write(x, Floats(size, 1)); });
+    all &= succeeds([&] {
+      const Floats got = client.read(x);
+      CHECK(got == Floats(size, 1));
+    });
+    const bool fired = fault.disarm();
+    failures += all ? 0 : 1;
+    CHECK((fired || all));
+    client.write(x, Floats(size, 2));
+    CHECK(client.read(x) == Floats(size, 2));
+    for (void* block : kept) blocks.give(block, BlockCache::large_block);
+  }
+  CHECK(failures > 0);
+}
