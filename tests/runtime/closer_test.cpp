@@ -53,7 +53,7 @@ TEST_CASE("an asynchronous drain completes when everything is finished, again an
   Client client = device.client();
   for (int i = 0; i < 100; ++i) client.launch(count, 1);
   auto first = device.async_drain(10s);
-  auto second = device.async_abort(10s);
+  auto second = device.async_drain(10s);
   first.get();
   second.get();
   CHECK(ran == 100);

@@ -169,6 +169,7 @@ TEST_CASE("a list of good and failed buffers is failed, and only the failed one 
   Device device = runtime.open("cpu:0", options);
   const Client client = device.client();
   const auto good = client.zeros<float>(4);
+  client.synchronize();
   {
     const auto huge = client.empty<std::uint8_t>(1 << 30);
     CHECK(client.check({huge, good}) == Health::failed);

@@ -41,6 +41,7 @@ private:
   struct Marked {
     Event real;
     Codes codes = 0;
+    StreamPtr recording = {};  ///< The stream, if it was recording then.
   };
   struct PendingRead {
     Future<std::vector<std::uint8_t>> future;

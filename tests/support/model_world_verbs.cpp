@@ -216,11 +216,19 @@ void World::client(const Op& op) {
               [&] { stream.real.synchronize(); });
       break;
     case Code::record:
-      events_[op.a % events_.size()] = Marked{stream.real.record(), stream.model->newest};
+      events_[op.a % events_.size()] =
+          Marked{stream.real.record(), stream.model->newest,
+                 stream.model->is_recording() ? stream.model : StreamPtr{}};
       break;
-    default:
-      if (events_[op.a % events_.size()]) stream.real.wait(events_[op.a % events_.size()]->real);
-      break;
+    default: {
+      const auto& event = events_[op.a % events_.size()];
+      if (!event) return;
+      stream.real.wait(event->real);
+      // Nobody is told that a posted verb was refused but who closes the window.
+      if (stream.model->is_recording() && event->recording != stream.model) {
+        model_.doom(*stream.model, code(Errc::capture_refused));
+      }
+    }
   }
 }
 

@@ -157,6 +157,9 @@ public:
   /// The graph, or null.
   GraphPtr stopped(Stream& stream);
   void abort(Stream& stream) { stream.window.reset(); }
+  void doom(Stream& stream, Codes codes) {
+    if (stream.window->doom == 0) stream.window->doom = codes;
+  }
   void abandon(Stream& stream, Errc errc);
 
   struct Replay {
