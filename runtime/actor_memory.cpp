@@ -48,7 +48,10 @@ bool Actor::bind(const Operation& operation, Hold& hold, FailurePtr& failure) {
     }
   }
   device.state = Hold::Device::State::bound;
-  if (Window* const window = window_of(operation)) window->created(hold);
+  // In the warm-up work executes, and may well have written it.
+  if (Window* const window = window_of(operation); window != nullptr && window->is_recording()) {
+    window->created(hold);
+  }
   return true;
 }
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace reprise::detail {
 
@@ -21,13 +21,14 @@ struct Window {
 
   bool is_recording() const noexcept { return capture.is_recording(); }
   /// `hold` got its memory inside the window: nobody but its nodes can have written it.
-  void created(const Hold& hold) { fresh.insert(&hold); }
+  void created(Hold& hold) { fresh.emplace(&hold, WeakHold{HoldRef{&hold}}); }
 
   LogicalStream& logical;
   StreamCapture capture;
   Recorder recorder;
   std::string name;
-  std::unordered_set<const Hold*> fresh;
+  /// The records stay, so that no other allocation gets one's address while the window is open.
+  std::unordered_map<const Hold*, WeakHold> fresh;
   FailurePtr warm_up_failure;  ///< Of the first command refused while prepared.
 };
 
