@@ -111,6 +111,23 @@ void Actor::abandon_capture(Operation& operation) {
   done(operation);
 }
 
+namespace {
+
+/// The marks of a window that did not seal, at their place among the commands.
+class WindowMarks final : public Operation {
+public:
+  explicit WindowMarks(std::vector<Touch> set) noexcept
+      : Operation("capture"), set_(std::move(set)) {
+    touches = set_;
+  }
+  void accept(Actor& /*actor*/) override {}
+
+private:
+  std::vector<Touch> set_;
+};
+
+}  // namespace
+
 /// Ends a window without a graph. With `claim`, what it would have written carries `failure`: its
 /// launches never ran.
 void Actor::close_window(LogicalStream& logical, const FailurePtr& failure, bool claim) noexcept {
@@ -118,10 +135,18 @@ void Actor::close_window(LogicalStream& logical, const FailurePtr& failure, bool
   window->capture.abort();
   if (!claim) return;
   try {
-    const auto set = window->recorder.write_set();
+    auto set = window->recorder.write_set();
     if (!set) throw std::bad_alloc();
-    const auto mark = make_claim(ClaimKind::not_started, failure);
-    for (const Touch& touch : *set) touch.hold->device.taint.claim(touch.range, mark);
+    if (set->empty()) return;
+    // Through the journal: commands before it may still fail, and what they undo must not undo it.
+    auto& marks = *core_.make_here<WindowMarks>(std::move(*set));
+    try {
+      journal_.note_claimed(marks, make_claim(ClaimKind::not_started, failure));
+    } catch (const std::bad_alloc&) {
+      core_.discard(marks);
+      throw;
+    }
+    keep_mark(marks);
   } catch (const std::bad_alloc&) {
     window->recorder.each_write(
         [&](const Touch& touch) { touch.hold->device.taint.claim_all(failure); });
