@@ -16,6 +16,7 @@
 #include <new>
 #include <span>
 #include <utility>
+#include <variant>
 
 namespace reprise {
 class Recorder;
@@ -186,6 +187,11 @@ public:
   Frontier waits_for;
   SmallVector<StreamPoint, 2> wait_points;  ///< The memory of Work::waits.
 };
+
+/// Waits, questions and allocations are no commands that an event stands behind.
+inline bool is_transparent(const Operation& operation) noexcept {
+  return operation.touches.empty() && std::holds_alternative<command::Marker>(operation.command);
+}
 
 /// An operation that is nothing but a call on the device thread at its place in the order.
 template <class F>

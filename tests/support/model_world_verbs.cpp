@@ -28,7 +28,7 @@ void World::answer(const Op& op) {
     case Code::check: check(op); break;
     case Code::restore:
       stream.real.restore({what.real});
-      model_.restore(*stream.model, what.span);
+      model_.restore(what.span);
       break;
     default: {
       const Codes codes = model_.codes_of(what.span);
@@ -246,7 +246,10 @@ void World::device(const Op& op) {
     default: {
       const auto& event = events_[op.a % events_.size()];
       if (!event) return;
-      attempt({event->codes, event->codes == 0}, [&] { event->real.wait(); });
+      const Expected expected = event->recording
+                                    ? Expected{code(Errc::capture_refused), false}
+                                    : Expected{event->codes, event->codes == 0};
+      attempt(expected, [&] { event->real.wait(); });
     }
   }
 }

@@ -219,12 +219,11 @@ Codes ReferenceModel::codes_of(const Span& span) const {
   return codes;
 }
 
-void ReferenceModel::restore(Stream& stream, const Span& span) {
+void ReferenceModel::restore(const Span& span) {
   for (std::size_t i = span.begin; i < span.end; ++i) {
     std::erase_if(span.memory->claims[i],
                   [](const Claim& old) { return old.kind == Claim::Kind::not_started; });
   }
-  stream.newest = 0;
 }
 
 // ---- work --------------------------------------------------------------------------------------
@@ -247,10 +246,7 @@ Expected ReferenceModel::skip(Stream& stream, const Command& command, Codes code
 
 Expected ReferenceModel::submit(Stream& stream, const Command& command) {
   touch();
-  if (does_nothing(command)) {
-    if (!command.arguments.empty()) stream.newest = 0;
-    return {};
-  }
+  if (does_nothing(command)) return {};
   if (stream.is_recording()) return record(stream, command);
   if (const Codes codes = failed_memory(command)) return refuse(stream, command, codes);
   if (command.bad_grid) return refuse(stream, command, code(Errc::invalid_argument));
@@ -271,10 +267,7 @@ Expected ReferenceModel::submit(Stream& stream, const Command& command) {
 }
 
 Expected ReferenceModel::read(Stream& stream, const Span& span) {
-  if (span.size() == 0) {
-    stream.newest = 0;
-    return {};
-  }
+  if (span.size() == 0) return {};
   if (stream.is_recording()) {
     stream.newest = code(Errc::capture_refused);
     return {stream.newest, false};

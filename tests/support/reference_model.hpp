@@ -147,7 +147,7 @@ public:
   Expected read(Stream& stream, const Span& span);
   /// What a reader of the bytes is told; 0 if they are clean.
   Codes codes_of(const Span& span) const;
-  void restore(Stream& stream, const Span& span);
+  void restore(const Span& span);
 
   Expected prepare(Stream& stream);
   /// `started` is what the device did, where it may do either.
