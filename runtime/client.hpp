@@ -115,11 +115,7 @@ public:
   /// Several arrays in one allocation, each aligned as an allocation of its own.
   template <class T>
   std::vector<Array<T>> create_many(std::span<const std::size_t> counts) const {
-    std::vector<std::uint64_t> bytes;
-    for (const std::size_t count : counts) {
-      bytes.push_back(detail::byte_count<T>("create_many", count));
-    }
-    std::vector<Array<T>> arrays;
+    const auto bytes = detail::byte_counts<T>("create_many", counts);
     std::vector<Buffer> parts;
     detail::post(detail::make_carved(*this, bytes, parts));
     return detail::typed_parts<T>(std::move(parts));
@@ -151,6 +147,13 @@ public:
     if (!detail::try_post(detail::make_create(*this, bytes, made))) return {};
     return detail::BufferAccess::array<T>(std::move(made));
   }
+  template <class T>
+  std::optional<std::vector<Array<T>>> try_create_many(std::span<const std::size_t> counts) const {
+    std::vector<Buffer> parts;
+    const auto bytes = detail::byte_counts<T>("try_create_many", counts);
+    if (!detail::try_post(detail::make_carved(*this, bytes, parts))) return {};
+    return detail::typed_parts<T>(std::move(parts));
+  }
   /// The same; complete when the memory was found, or with the reason why it was not. The bytes of
   /// async_create are taken before it returns.
   template <class T, class... Tail>
@@ -170,7 +173,7 @@ public:
   /// Verbs order work by buffers, so the same memory should not be imported twice. `as<T>()` takes
   /// the alignment of `data` on trust.
   ///
-  /// Errc::invalid_argument (no address), unsupported: `release` is not called then.
+  /// Errc::invalid_argument (no address), unsupported. If this throws, `release` is not called.
   Buffer import_memory(void* data, std::uint64_t bytes, std::function<void(void*)> release) const;
 
   // ---- work ----------------------------------------------------------------------------------

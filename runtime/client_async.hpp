@@ -99,10 +99,7 @@ auto Client::async_create_many(std::span<const std::size_t> counts, Tail&&... ta
       [client = *this, counts = std::vector<std::size_t>(counts.begin(), counts.end())](
           ValueReply<Arrays>* reply) noexcept {
         detail::post_accepted(reply, "create_many", [&] {
-          std::vector<std::uint64_t> bytes;
-          for (const std::size_t count : counts) {
-            bytes.push_back(detail::byte_count<T>("create_many", count));
-          }
+          const auto bytes = detail::byte_counts<T>("create_many", counts);
           std::vector<Buffer> parts;
           detail::Operation* const operation = detail::make_carved(client, bytes, parts);
           reply->value = detail::typed_parts<T>(std::move(parts));

@@ -46,6 +46,13 @@ std::uint64_t byte_count(const char* verb, std::uint64_t count) {
   return checked_bytes(verb, count, sizeof(T));
 }
 
+template <class T>
+std::vector<std::uint64_t> byte_counts(const char* verb, std::span<const std::size_t> counts) {
+  std::vector<std::uint64_t> bytes;
+  for (const std::size_t count : counts) bytes.push_back(byte_count<T>(verb, count));
+  return bytes;
+}
+
 // ---- kernel arguments --------------------------------------------------------------------------
 
 /// One buffer argument of a launch.

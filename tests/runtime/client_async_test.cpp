@@ -110,6 +110,7 @@ TEST_CASE("try_ forms post or answer that they would have to wait, and leave not
   CHECK_FALSE(client.try_empty<float>(1));
   CHECK_FALSE(client.try_zeros<float>(1));
   CHECK_FALSE(client.try_create<float>(Floats{1}));
+  CHECK_FALSE(client.try_create_many<float>(std::array<std::size_t, 1>{1}));
   CHECK_FALSE(client.try_record());
   CHECK_FALSE(client.try_record({.timing = true}));
   CHECK_FALSE(client.try_wait(busy.device.client().record()));
@@ -125,6 +126,11 @@ TEST_CASE("try_ forms post or answer that they would have to wait, and leave not
   client.flush();
   REQUIRE(client.try_write(*zeros, Floats{1, 2}));
   CHECK(client.read(*zeros) == Floats{1, 2});
+  client.flush();
+  const auto many = client.try_create_many<float>(std::array<std::size_t, 2>{1, 2});
+  REQUIRE(many);
+  CHECK(many->at(1).size() == 2);
+  client.flush();
   const auto event = client.try_record();
   REQUIRE(event);
   event->wait();

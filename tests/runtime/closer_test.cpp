@@ -57,6 +57,7 @@ TEST_CASE("an asynchronous drain completes when everything is finished, again an
   first.get();
   second.get();
   CHECK(ran == 100);
+  device.async_abort(10s).get();
   CHECK(code_of([&] { client.launch(count, 1); }) == Errc::closed);
   other.client().launch(count, 1);
   runtime.async_drain(10s).get();
