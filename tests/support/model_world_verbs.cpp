@@ -246,9 +246,8 @@ void World::device(const Op& op) {
     default: {
       const auto& event = events_[op.a % events_.size()];
       if (!event) return;
-      const Expected expected = event->recording
-                                    ? Expected{code(Errc::capture_refused), false}
-                                    : Expected{event->codes, event->codes == 0};
+      const Expected expected = event->recording ? Expected{code(Errc::capture_refused), false}
+                                                 : Expected{event->codes, event->codes == 0};
       attempt(expected, [&] { event->real.wait(); });
     }
   }
