@@ -49,6 +49,12 @@ public:
   /// must wait for these points itself, or for a later command of the asking stream.
   const Frontier& earlier() const noexcept { return frontier_; }
   bool guarded() const noexcept { return guards_ != 0; }
+  BlockState state() const noexcept { return state_; }
+
+  /// What the owner wants to find again by walking Pool::blocks(). Kept while the block is live;
+  /// what an earlier owner noted may be there until then.
+  void note_owner(void* owner) noexcept { owner_ = owner; }
+  void* noted_owner() const noexcept { return is(BlockState::live) ? owner_ : nullptr; }
 
 private:
   friend class Pool;
@@ -74,7 +80,10 @@ private:
   // Second line: for blocks that wait. Live and pinned ones keep earlier() in frontier_.
   Frontier frontier_;
   PoolBlock* older_ = nullptr;  // Neighbours in the queue of the stream of frontier_[0].
-  PoolBlock* newer_ = nullptr;
+  union {
+    PoolBlock* newer_ = nullptr;
+    void* owner_;  // Of a live block, which is in no queue.
+  };
 };
 
 static_assert(sizeof(PoolBlock) == 128);

@@ -75,5 +75,19 @@ void CoverMap::remove(ByteRange range) noexcept {
   drop_ref(first);
 }
 
+CoverMap::Count CoverMap::count() const noexcept {
+  Count count;
+  std::uint64_t ends = 0;
+  for (auto at = boundaries_.begin(); at != boundaries_.end(); ++at) {
+    const auto next = std::next(at);
+    REPRISE_CHECK(next != boundaries_.end() || at->second.depth == 0,
+                  "I18: behind the last guard nothing is guarded");
+    if (at->second.depth != 0) count.covered += next->first - at->first;
+    ends += at->second.refs;
+  }
+  count.ranges = ends / 2;
+  return count;
+}
+
 }  // namespace detail
 }  // namespace reprise

@@ -67,6 +67,13 @@ public:
   std::uint64_t covered() const noexcept { return covered_; }
   bool empty() const noexcept { return boundaries_.empty(); }
 
+  /// Both counted anew, for audits: the bytes covered, and the ranges added and not removed.
+  struct Count {
+    std::uint64_t covered = 0;
+    std::uint64_t ranges = 0;
+  };
+  Count count() const noexcept;
+
 private:
   struct Boundary {
     std::uint32_t depth = 0;  // Ranges that cover the bytes from here to the next boundary.

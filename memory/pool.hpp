@@ -148,6 +148,8 @@ public:
 
   /// Every block by address, for pictures and tests. Throws std::bad_alloc.
   std::vector<PoolPiece> layout() const;
+  /// The same as records, valid until the next call. Throws std::bad_alloc.
+  std::vector<const PoolBlock*> blocks() const;
 
   /// Walks every structure and checks the invariants I14, I15, I17 and I18. Slow.
   void audit() const;

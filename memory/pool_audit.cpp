@@ -63,6 +63,7 @@ private:
                   "a block's frontier is held in place");
     REPRISE_CHECK(block.guards_ == 0 || block.is(State::live) || block.is(State::pinned),
                   "I17: a guarded block is carved by nobody");
+    guards_ += block.guards_;
     switch (block.state_) {
       case State::live:
         ++blocks_;
@@ -149,7 +150,11 @@ private:
     REPRISE_CHECK(stats.padding == padding_, "I15: padding");
     REPRISE_CHECK(stats.waiting == waiting_, "I15: waiting");
     REPRISE_CHECK(stats.reserved == in_use_ + padding_ + waiting_ + idle_, "I15: reserved");
-    REPRISE_CHECK(stats.guarded == pool_.guards_.covered(), "I15: guarded");
+    const CoverMap::Count guards = pool_.guards_.count();
+    REPRISE_CHECK(stats.guarded == guards.covered && guards.covered == pool_.guards_.covered(),
+                  "I15: guarded");
+    REPRISE_CHECK(guards.ranges == guards_, "I18: guard counts equal the holders");
+    REPRISE_CHECK(stats.peak_reserved >= stats.reserved, "I15: the peak is the peak");
     REPRISE_CHECK(stats.reserved + set_aside_ <= pool_.limit_, "the limit is kept");
     REPRISE_CHECK(pool_.set_aside_ == set_aside_, "pages set aside are counted");
   }
@@ -161,6 +166,7 @@ private:
   std::uint64_t waiting_ = 0;
   std::uint64_t idle_ = 0;
   std::uint64_t set_aside_ = 0;
+  std::uint64_t guards_ = 0;
   std::uint64_t waiting_blocks_ = 0;
   std::uint64_t queued_blocks_ = 0;
   std::uint64_t crowded_blocks_ = 0;
@@ -170,6 +176,14 @@ private:
 
 void Pool::audit() const {
   detail::PoolAudit(*this).run();
+}
+
+std::vector<const PoolBlock*> Pool::blocks() const {
+  std::vector<const PoolBlock*> blocks;
+  for (const PoolBlock* at = detail::PoolAudit::leftmost(*this); at != nullptr; at = at->right_) {
+    blocks.push_back(at);
+  }
+  return blocks;
 }
 
 std::vector<PoolPiece> Pool::layout() const {

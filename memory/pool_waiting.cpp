@@ -98,6 +98,7 @@ void Pool::dequeue(PoolBlock* block) noexcept {
   Lane& lane = lanes_[stream];
   (block->older_ != nullptr ? block->older_->newer_ : lane.oldest) = block->newer_;
   (block->newer_ != nullptr ? block->newer_->older_ : lane.newest) = block->older_;
+  block->older_ = block->newer_ = nullptr;
   if (lane.oldest == nullptr) {
     lanes_waiting_ &= ~(std::uint64_t{1} << stream);
   }

@@ -17,7 +17,8 @@
 
 namespace reprise {
 enum class Health : std::uint8_t;
-}
+struct MemorySnapshot;
+}  // namespace reprise
 
 namespace reprise::detail {
 
@@ -79,6 +80,8 @@ public:
   Health health(std::span<const Touch> touches);
   /// Throws std::bad_alloc.
   MemoryReport memory_report();
+  /// Throws std::bad_alloc.
+  MemorySnapshot memory_snapshot();
   std::uint64_t trim() noexcept;
 
   // Streams and events.

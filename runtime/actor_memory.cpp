@@ -40,6 +40,7 @@ bool Actor::bind(const Operation& operation, Hold& hold, FailurePtr& failure) {
       return false;
     }
     device.block = grant->block;
+    device.block->note_owner(&hold);
     device.address = device.block->address();
     // Whoever writes first is ordered behind what earlier owners may still be doing.
     device.uses.ready({0, hold.size()});
@@ -62,6 +63,7 @@ void Actor::give_back(Hold& hold) noexcept {
   try {
     device.uses.all(last);
   } catch (const std::bad_alloc&) {
+    device.block->note_owner(nullptr);
     return;  // Better lost than reused too early.
   }
   last.prune([this](StreamPoint point) { return is_finished(point); });
@@ -142,19 +144,6 @@ Health Actor::health(std::span<const Touch> touches) {
     if (!writers.empty()) health = Health::pending;
   }
   return health;
-}
-
-MemoryReport Actor::memory_report() {
-  retire();
-  pool_.collect([this](StreamPoint point) { return is_finished(point); });
-  MemoryReport report = make_report(pool_);
-  report.staging = core_.staging().stats();
-  report.staging_limit = core_.staging().limit();
-  for (const GraphState* graph = graphs_; graph != nullptr; graph = graph->next) {
-    report.graphs.push_back({graph->recording->id(), std::string(graph->recording->name()),
-                             graph->recording->guarded_bytes()});
-  }
-  return report;
 }
 
 std::uint64_t Actor::trim() noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/runtime/runtime.hpp>
 
+#include <reprise/memory/picture.hpp>
 #include <reprise/device/cpu/backend.hpp>
 #include <reprise/runtime/actor.hpp>
 #include <reprise/runtime/closer.hpp>
@@ -237,7 +238,16 @@ MemoryReport Device::memory_report() const {
   MemoryReport report;
   ask(core("memory_report"), "memory_report",
       [&report](Actor& actor) { report = actor.memory_report(); });
+  find_shared(report.graphs);
   return report;
+}
+
+std::string Device::memory_picture() const {
+  MemorySnapshot snapshot;
+  ask(core("memory_picture"), "memory_picture",
+      [&snapshot](Actor& actor) { snapshot = actor.memory_snapshot(); });
+  find_shared(snapshot.report.graphs);
+  return render_svg(snapshot, "Memory of " + name());
 }
 
 std::uint64_t Device::trim() const {

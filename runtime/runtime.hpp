@@ -52,6 +52,10 @@ public:
   MemoryReport memory_report() const;
   template <class... Tail>
   auto async_memory_report(Tail&&... tail) const;
+  /// The same as a drawing: an SVG file whose rows are the mapped pages, with buffers, holes, what
+  /// waits for its last users, guards and failures. It is drawn on the calling thread; addresses
+  /// count from the first one of the device, so that the same memory gives the same picture.
+  std::string memory_picture() const;
   /// Unmaps pages that are empty, finished and unguarded; answers the bytes given back.
   std::uint64_t trim() const;
   template <class... Tail>

@@ -38,3 +38,39 @@ TEST_CASE("a memory report says where the bytes are and which graph keeps them",
                       "graph 7 'step' guards 1.5 KiB\n");
   pool.release(first->block, {});
 }
+
+TEST_CASE("bytes that several graphs guard are named with each and counted once", "[memory]") {
+  MemoryReport report;
+  report.graphs.push_back({.id = 1, .name = "a", .guarded_bytes = 400});
+  report.graphs.push_back({.id = 2, .name = "b", .guarded_bytes = 300});
+  report.graphs.push_back({.id = 3, .name = "c", .guarded_bytes = 50});
+  report.graphs[0].ranges = {{{256, 456}, Access::reads, 200}, {{0, 200}, Access::may_write, 8}};
+  report.graphs[1].ranges = {{{256, 456}, Access::reads | Access::may_write, 150}, {{512, 612}}};
+  report.graphs[2].ranges = {{{1024, 1074}}};
+  find_shared(report.graphs);
+  CHECK(report.guarded_by_graphs() == 550);
+  CHECK(report.graphs[0].shared_bytes == 200);
+  CHECK(report.graphs[1].shared_bytes == 200);
+  CHECK(report.graphs[2].shared_bytes == 0);
+  // Sorted by address.
+  CHECK(report.graphs[0].ranges[0].bytes == ByteRange{0, 200});
+  CHECK(report.graphs[0].ranges[0].other_graphs == 0);
+  CHECK(report.graphs[0].ranges[1].other_graphs == 1);
+  report.graphs.resize(2);
+  std::ostringstream text;
+  text << report;
+  const std::string lines = text.str();
+  CHECK(lines.substr(lines.find("graph 1")) ==
+        "graph 1 'a' guards 400 B, 200 B of it with other graphs\n"
+        "  at 0 200 B written, touches 8 B\n"
+        "  at 256 200 B read, shared with 1 graph\n"
+        "graph 2 'b' guards 300 B, 200 B of it with other graphs\n"
+        "  at 256 200 B read and written, touches 150 B, shared with 1 graph\n"
+        "  at 512 100 B held, touches 0 B\n");
+}
+
+TEST_CASE("bytes in several ranges are covered once", "[memory]") {
+  CHECK(covered_bytes({}) == 0);
+  CHECK(covered_bytes({{4, 8}, {0, 4}, {6, 7}, {20, 30}, {25, 40}}) == 28);
+  CHECK(covered_bytes({{5, 5}, {0, 1}}) == 1);
+}
