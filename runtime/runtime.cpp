@@ -301,11 +301,12 @@ Runtime::~Runtime() {
     std::string stuck;
     (void)core->close(true, limit, stuck);
   }
-  state_->devices.clear();
+  // The devices outlast the courier: what it has yet to destroy goes back to their blocks.
   if (!state_->shared->close(limit)) {
     // A handler does not return: its thread may use the runtime for ever.
     detail::leave_behind(state_->shared);
   }
+  state_->devices.clear();
 }
 
 Device Runtime::open(std::string_view name, const DeviceOptions& options) {
