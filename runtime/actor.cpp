@@ -59,8 +59,13 @@ const ItemOps ReplayRequest::ops{.run = nullptr, .destroy = nullptr};
 
 Actor::Actor(DeviceCore& core)
     : core_(core), backend_(core.backend()),
-      pool_(backend_.pages(), PoolOptions{.limit_bytes = core.options().memory_limit_bytes,
-                                          .alignment = backend_.properties().alignment}),
+      tracer_(core.options().allocation_trace
+                  ? std::make_unique<AllocationTracer>(core.shared(), backend_.pages(),
+                                                       core.options().allocation_trace)
+                  : nullptr),
+      pool_(tracer_ ? *tracer_ : backend_.pages(),
+            PoolOptions{.limit_bytes = core.options().memory_limit_bytes,
+                        .alignment = backend_.properties().alignment}),
       lanes_(backend_.properties().streams), cooperative_(core.host().is_cooperative()) {
   REPRISE_CHECK(lanes_.size() <= 64, "backend streams are numbered below 64");
   for (Lane& lane : lanes_) lane.waited_for.resize(lanes_.size());
@@ -156,6 +161,7 @@ Rest Actor::rest() noexcept {
     case Channel::Idle::parked: break;
   }
   parked_ = true;
+  if (tracer_ != nullptr) tracer_->flush();
   // Commands that wait for room must start as soon as there is some.
   if (stage_first_ != nullptr && !armed_) arm(true);
   if (busy_ == 0 || armed_) return Rest::sleep();

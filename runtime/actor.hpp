@@ -3,6 +3,7 @@
 
 #include <reprise/memory/pool.hpp>
 #include <reprise/device/backend.hpp>
+#include <reprise/runtime/allocation_trace.hpp>
 #include <reprise/runtime/core.hpp>
 #include <reprise/runtime/journal.hpp>
 #include <reprise/runtime/operation.hpp>
@@ -184,6 +185,7 @@ private:
 
   DeviceCore& core_;
   Backend& backend_;
+  std::unique_ptr<AllocationTracer> tracer_;  ///< Null: nobody asked for a trace.
   Pool pool_;
   Journal journal_;
   RecentTouches recent_;

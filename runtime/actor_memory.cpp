@@ -33,7 +33,10 @@ bool Actor::bind(const Operation& operation, Hold& hold, FailurePtr& failure) {
                               .alignment = backend_.properties().alignment,
                               .stream = logical ? logical->device.home : 0,
                               .pages = page_update(operation)};
-    auto grant = pool_.allocate(request, [this](StreamPoint point) { return is_finished(point); });
+    const auto finished = [this](StreamPoint point) { return is_finished(point); };
+    auto grant = tracer_ == nullptr
+                     ? pool_.allocate(request, finished)
+                     : tracer_->allocate(pool_, request, logical ? logical->id : 0, finished);
     if (!grant) {
       failure = make_failure(grant.error().code, operation.verb, {},
                              std::to_string(hold.size()) + " bytes: " + grant.error().message);
@@ -67,7 +70,12 @@ void Actor::give_back(Hold& hold) noexcept {
     return;  // Better lost than reused too early.
   }
   last.prune([this](StreamPoint point) { return is_finished(point); });
-  pool_.release(std::exchange(device.block, nullptr), last);
+  PoolBlock* const block = std::exchange(device.block, nullptr);
+  if (tracer_ == nullptr) {
+    pool_.release(block, last);
+  } else {
+    tracer_->release(pool_, block, last);
+  }
 }
 
 Frontier Actor::everything() const {
@@ -150,7 +158,9 @@ std::uint64_t Actor::trim() noexcept {
   retire();
   // Pages that a window may have touched stay as they are until it closes.
   if (core_.captures().status().any_recording()) return 0;
-  return pool_.trim([this](StreamPoint point) { return is_finished(point); });
+  const std::uint64_t bytes = pool_.trim([this](StreamPoint point) { return is_finished(point); });
+  if (tracer_ != nullptr) tracer_->note_trim(bytes);
+  return bytes;
 }
 
 }  // namespace reprise::detail

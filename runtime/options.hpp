@@ -2,17 +2,23 @@
 #pragma once
 
 #include <reprise/memory/error.hpp>
+#include <reprise/memory/memory_event.hpp>
 #include <reprise/device/host.hpp>
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 
 namespace reprise {
 
 /// How urgent a stream's work is, as a hint to devices that know priorities.
 enum class Priority : std::uint8_t { low, normal, high };
+
+/// Receives what happens to the memory of a device, some events at a time and in order, on the
+/// courier thread. May throw; that is counted.
+using AllocationSink = std::function<void(std::span<const MemoryEvent>)>;
 
 /// What a device is opened with. Opening it again gives the same actor and ignores the options.
 struct DeviceOptions {
@@ -35,6 +41,9 @@ struct DeviceOptions {
   std::uint64_t spin_ns = 50'000;
   /// Whether a thread that blocks on a CPU stream runs its commands meanwhile.
   bool help_while_waiting = true;
+  /// Traces allocations; csv_sink() of <reprise/runtime/allocation_trace.hpp> makes one that writes
+  /// a file. Without it a trace costs one branch.
+  AllocationSink allocation_trace = {};
 };
 
 /// Per-call options of async_ forms with a token.
