@@ -4,19 +4,19 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <iterator>
 #include <new>
-#include <numeric>
+#include <tuple>
+#include <utility>
+
+// What a replay reads is noted while it is planned, when memory may still be missing: the map then
+// names the cell, which stands where the last replay was until note() moves it, and a replay that
+// does not come leaves an order that holds already. What it writes is made ready after that and
+// noted by note(), since noting a write forgets what was there.
 
 namespace reprise::detail {
 
 namespace {
-
-std::size_t slot_of(const Hold* hold, std::size_t slots) noexcept {
-  // Fibonacci hashing; the low bits of an address say little.
-  return static_cast<std::size_t>((reinterpret_cast<std::uintptr_t>(hold) * 0x9e3779b97f4a7c15U) >>
-                                  32) &
-         (slots - 1);
-}
 
 void add(Frontier& waits, StreamPoint point) {
   if (!waits.add(point)) throw std::bad_alloc();
@@ -24,140 +24,120 @@ void add(Frontier& waits, StreamPoint point) {
 
 }  // namespace
 
-ReplayOrder::ReplayOrder(std::span<const Touch> touches, std::uint64_t id)
-    : touches_(touches), id_(id), order_(touches.size()), marked_(touches.size()) {
-  again_.reserve(touches.size());
-  std::iota(order_.begin(), order_.end(), 0U);
-  const auto hold = [this](std::uint32_t i) { return touches_[i].hold.get(); };
-  std::sort(order_.begin(), order_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return std::less<const Hold*>{}(hold(a), hold(b));
+ReplayOrder::ReplayOrder(std::span<const Touch> touches, std::uint64_t id) : id_(id) {
+  for (const Touch& touch : touches) {
+    uses_.push_back({touch.hold.get(), touch.range, may_write(touch.access)});
+  }
+  std::sort(uses_.begin(), uses_.end(), [](const Use& a, const Use& b) {
+    if (a.hold != b.hold) return std::less<const Hold*>{}(a.hold, b.hold);
+    return std::tuple(!a.writes, a.range.begin) < std::tuple(!b.writes, b.range.begin);
   });
-  table_.resize(std::bit_ceil(2 * touches.size() + 1));
-  for (std::uint32_t i = 0; i < order_.size();) {
-    std::uint32_t end = i + 1;
-    while (end < order_.size() && hold(order_[end]) == hold(order_[i])) ++end;
-    std::size_t at = slot_of(hold(order_[i]), table_.size());
-    while (table_[at].hold != nullptr) at = (at + 1) & (table_.size() - 1);
-    table_[at] = {hold(order_[i]), i, end};
-    i = end;
+  drop_covered_reads();
+  written_.reserve(uses_.size());
+  table_.resize(std::bit_ceil(2 * uses_.size() + 2));
+  table_shift_ = 64 - static_cast<std::uint32_t>(std::countr_zero(table_.size()));
+  for (auto use = uses_.begin(); use != uses_.end();) {
+    const auto end =
+        std::find_if(use, uses_.end(), [&](const Use& at) { return at.hold != use->hold; });
+    std::size_t at = slot_of(use->hold);
+    while (table_[at].hold != nullptr) at = next_slot(at);
+    table_[at] = {use->hold, std::to_address(use), std::to_address(end)};
+    use = end;
   }
 }
 
-std::span<const std::uint32_t> ReplayOrder::touches_of(const Hold* hold) const noexcept {
-  for (std::size_t at = slot_of(hold, table_.size());; at = (at + 1) & (table_.size() - 1)) {
-    const Bucket& bucket = table_[at];
-    if (bucket.hold == hold) return {order_.data() + bucket.begin, bucket.end - bucket.begin};
-    if (bucket.hold == nullptr) return {};
+/// What is read and written is ordered by the write alone.
+void ReplayOrder::drop_covered_reads() noexcept {
+  std::size_t kept = 0;
+  std::size_t first_write = 0;
+  std::size_t end_of_writes = 0;
+  const auto is_covered = [&](ByteRange range) {
+    const auto begin = uses_.begin() + std::ptrdiff_t(first_write);
+    const auto behind =
+        std::upper_bound(begin, uses_.begin() + std::ptrdiff_t(end_of_writes), range.begin,
+                         [](std::uint64_t at, const Use& use) { return at < use.range.begin; });
+    return behind != begin && std::prev(behind)->range.contains(range);
+  };
+  for (const Use& use : uses_) {
+    if (kept == 0 || uses_[kept - 1].hold != use.hold) first_write = end_of_writes = kept;
+    if (!use.writes && is_covered(use.range)) continue;
+    if (use.writes) end_of_writes = kept + 1;
+    uses_[kept++] = use;
   }
+  uses_.resize(kept);
 }
 
-void ReplayOrder::plan(const RecentTouches& recent, Frontier& waits) {
-  ++plans_;
-  again_.clear();
-  planned_all_ = false;
-  if (!plan_recent(recent, waits)) plan_all(waits);
+/// Sees to it that `use` will be noted.
+inline void ReplayOrder::plan_use(const Use& use) {
+  if (!use.writes) return use.hold->device.uses.note_read(use.range, {cell_, &cell_});
+  if (written_.empty() || written_.back() != &use) written_.push_back(&use);
 }
 
-/// False: too much has happened.
-bool ReplayOrder::plan_recent(const RecentTouches& recent, Frontier& waits) {
-  if (!noted_ || !recent.reaches(seen_)) return false;
-  for (std::uint64_t number = seen_; number != recent.count(); ++number) {
-    const RecentTouches::Entry& entry = recent[number];
-    if (entry.graph != nullptr) {
-      const auto& shared = shared_with(*entry.graph);
-      if (shared.empty()) continue;
-      add(waits, entry.point);
-      for (const std::uint32_t index : shared) note_again(index);
-      continue;
-    }
-    if (entry.hold == nullptr) return false;
-    for (const std::uint32_t index : touches_of(entry.hold)) {
-      const Touch& mine = touches_[index];
-      if (!mine.range.overlaps(entry.range)) continue;
-      if (!entry.wrote && !may_write(mine.access)) continue;
-      add(waits, entry.point);
-      note_again(index);
-    }
+/// False: it is one stranger too many.
+inline bool ReplayOrder::plan_after(const ReplayOrder& other, Frontier& waits, int& strangers) {
+  const Peer* peer = find_peer(other);
+  if (peer == nullptr) {
+    if (++strangers > strangers_at_most) return false;
+    peer = &make_peer(other);
   }
-  for (const std::uint32_t index : again_) {
-    touches_[index].hold->device.uses.ready(touches_[index].range);
-  }
+  if (peer->shared.empty()) return true;
+  add(waits, other.cell_);
+  for (const Use* use : peer->shared) plan_use(*use);
   return true;
 }
 
-void ReplayOrder::note_again(std::uint32_t index) {
-  if (marked_[index] == plans_) return;
-  marked_[index] = plans_;
-  again_.push_back(index);
+void ReplayOrder::plan_anew(const RecentTouches& recent, Frontier& waits) {
+  written_.clear();
+  if (!recent.reaches(seen_)) return plan_all(waits);
+  int strangers = 0;
+  for (std::uint64_t number = seen_; number != recent.count(); ++number) {
+    const RecentTouches::Entry& entry = recent[number];
+    if (entry.hold != nullptr) {
+      const Bucket bucket = bucket_of(entry.hold);  // A copy stays in registers.
+      for (const Use* use = bucket.begin; use != bucket.end; ++use) {
+        if (!use->range.overlaps(entry.range) || !(entry.wrote || use->writes)) continue;
+        add(waits, entry.point);
+        plan_use(*use);
+      }
+    } else if (entry.graph == nullptr || !plan_after(*entry.graph, waits, strangers)) {
+      return plan_all(waits);
+    }
+  }
+  for (const Use* use : written_) use->hold->device.uses.ready(use->range);
 }
 
 void ReplayOrder::plan_all(Frontier& waits) {
   REPRISE_MARK("replay_looked_at_all");
-  planned_all_ = true;
-  for (const Touch& touch : touches_) {
-    UseMap& uses = touch.hold->device.uses;
-    if (may_write(touch.access)) {
-      uses.before_write(touch.range, waits);
-    } else {
-      uses.before_read(touch.range, waits);
-    }
-    uses.ready(touch.range);
+  written_.clear();
+  for (const Use& use : uses_) {
+    const UseMap& map = use.hold->device.uses;
+    use.writes ? map.before_write(use.range, waits) : map.before_read(use.range, waits);
+    plan_use(use);
   }
+  for (const Use* use : written_) use->hold->device.uses.ready(use->range);
 }
 
-bool ReplayOrder::conflicts(const Touch& touch) const noexcept {
-  for (const std::uint32_t index : touches_of(touch.hold.get())) {
-    const Touch& mine = touches_[index];
-    if (mine.range.overlaps(touch.range) && (may_write(mine.access) || may_write(touch.access))) {
-      return true;
-    }
-  }
-  return false;
+bool ReplayOrder::conflicts(const Use& other) const noexcept {
+  const Bucket& bucket = bucket_of(other.hold);
+  return std::any_of(bucket.begin, bucket.end, [&other](const Use& use) {
+    return use.range.overlaps(other.range) && (use.writes || other.writes);
+  });
 }
 
-/// Looked for once per pair: both are immutable.
-const std::vector<std::uint32_t>& ReplayOrder::shared_with(const ReplayOrder& other) {
-  for (const Peer& peer : peers_) {
-    if (peer.id == other.id_) return peer.shared;
+/// Once per pair, since both are immutable, unless there are too many.
+const ReplayOrder::Peer& ReplayOrder::make_peer(const ReplayOrder& other) {
+  Peer made{other.id_, {}};
+  for (const Use& use : uses_) {
+    if (other.conflicts(use)) made.shared.push_back(&use);
   }
-  Peer found{other.id_, {}};
-  for (std::uint32_t i = 0; &other != this && i < touches_.size(); ++i) {
-    if (other.conflicts(touches_[i])) found.shared.push_back(i);
-  }
-  if (peers_.size() < peers_kept) {
-    peers_.push_back(std::move(found));
-    return peers_.back().shared;
-  }
+  if (peers_.size() < peers_kept) return peers_.emplace_back(std::move(made));
   Peer& replaced = peers_[next_peer_++ % peers_kept];
-  replaced = std::move(found);
-  return replaced.shared;
-}
-
-void ReplayOrder::note_uses(std::uint32_t index, bool writes) noexcept {
-  const Touch& touch = touches_[index];
-  if (may_write(touch.access) != writes) return;
-  UseMap& uses = touch.hold->device.uses;
-  const UsePoint use{cell_, &cell_};
-  writes ? uses.note_write(touch.range, use) : uses.note_read(touch.range, use);
-}
-
-void ReplayOrder::note(RecentTouches& recent, StreamPoint point) noexcept {
-  cell_ = point;
-  for (const bool writes : {true, false}) {
-    if (planned_all_) {
-      for (std::uint32_t i = 0; i < touches_.size(); ++i) note_uses(i, writes);
-    } else {
-      for (const std::uint32_t index : again_) note_uses(index, writes);
-    }
-  }
-  noted_ = true;
-  recent.add(*this, point);
-  seen_ = recent.count();
+  replaced = std::move(made);
+  return replaced;
 }
 
 void ReplayOrder::forget(RecentTouches& recent) noexcept {
-  if (!noted_) return;
-  for (const Touch& touch : touches_) touch.hold->device.uses.forget_cell(&cell_);
+  for (const Use& use : uses_) use.hold->device.uses.forget_cell(&cell_);
   recent.forget(*this);
 }
 

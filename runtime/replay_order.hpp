@@ -22,11 +22,11 @@ public:
   /// How many are kept. A graph that has missed more looks at all its bytes.
   static constexpr std::uint64_t kept = 64;
 
-  struct Entry {
-    StreamPoint point;
+  struct alignas(64) Entry {
     const ReplayOrder* graph = nullptr;  ///< Of a replay; the rest is of a command.
-    const Hold* hold = nullptr;          ///< Null in both cases: of a graph that is gone.
+    Hold* hold = nullptr;                ///< Null in both cases: of a graph that is gone.
     ByteRange range;
+    StreamPoint point;
     bool wrote = false;
   };
 
@@ -37,22 +37,19 @@ public:
   const Entry& operator[](std::uint64_t number) const noexcept { return entries_[number % kept]; }
 
   void add(const Touch& touch, StreamPoint point) noexcept {
-    entries_[count_++ % kept] = {point, nullptr, touch.hold.get(), touch.range,
+    entries_[count_++ % kept] = {nullptr, touch.hold.get(), touch.range, point,
                                  may_write(touch.access)};
   }
-  void add(const ReplayOrder& graph, StreamPoint point) noexcept {
-    Entry& newest = entries_[(count_ - 1) % kept];
-    // Nobody has looked since: who looks adds an entry of its own.
-    if (newest.graph == &graph) {
-      newest.point = point;
-    } else {
-      entries_[count_++ % kept] = {point, &graph, nullptr, {}, false};
-    }
+  /// The graph itself knows where its newest replay is.
+  void add(const ReplayOrder& graph) noexcept {
+    Entry& entry = entries_[count_++ % kept];
+    entry.graph = &graph;
+    entry.hold = nullptr;
   }
   /// `graph` is about to go.
   void forget(const ReplayOrder& graph) noexcept {
     for (Entry& entry : entries_) {
-      if (entry.graph == &graph) entry.graph = nullptr;
+      if (entry.graph == &graph) entry = {};
     }
   }
 
@@ -69,23 +66,35 @@ private:
 /// before it, and of the others only those that have touched its bytes since, which it finds among
 /// the recent touches. What they have written of its bytes it notes anew.
 ///
-/// So a replay costs what happened since the last one, not what the graph holds. The first one,
-/// and one that missed too much, look at every range.
+/// So a replay costs what happened since the last one, not what the graph holds, and if nothing
+/// did, one store. The first one, and one that missed too much, look at every range.
 ///
-/// Lifetime  forget() before it goes.
+/// Lifetime  forget() before it goes. Whoever has it keeps the holds.
 /// Threads   The device thread's.
 class ReplayOrder {
 public:
-  /// `touches` stay where they are, `id` is never reused. Throws std::bad_alloc.
+  /// `id` is never reused. Throws std::bad_alloc.
   ReplayOrder(std::span<const Touch> touches, std::uint64_t id);
   ReplayOrder(const ReplayOrder&) = delete;
   ReplayOrder& operator=(const ReplayOrder&) = delete;
 
   /// Adds to `waits` what the next replay must come after, and makes room for note(). Throws
-  /// std::bad_alloc, and has then changed no answer.
-  void plan(const RecentTouches& recent, Frontier& waits);
+  /// std::bad_alloc. What is left of a replay that was planned and then not taken is at most that
+  /// a later writer waits for the replay before it once more.
+  void plan(const RecentTouches& recent, Frontier& waits) {
+    if (seen_ != recent.count()) plan_anew(recent, waits);
+  }
   /// The replay that was planned is at `point`.
-  void note(RecentTouches& recent, StreamPoint point) noexcept;
+  void note(RecentTouches& recent, StreamPoint point) noexcept {
+    cell_ = point;
+    // Nobody has looked since this graph's own entry: who looks adds an entry of its own.
+    if (seen_ == recent.count()) return;
+    for (const Use* use : written_) {
+      use->hold->device.uses.note_write(use->range, {cell_, &cell_});
+    }
+    recent.add(*this);
+    seen_ = recent.count();
+  }
   /// Takes the cell out of the use maps.
   void forget(RecentTouches& recent) noexcept;
 
@@ -95,41 +104,67 @@ public:
   void found_clean(std::uint64_t changes) noexcept { clean_at_ = changes; }
 
 private:
+  /// So far from every count that nothing after it is kept.
+  static constexpr std::uint64_t never = std::uint64_t{1} << 63;
   static constexpr std::size_t peers_kept = 32;
+  /// How many graphs that are no peers yet one plan looks at before it looks at all bytes instead.
+  static constexpr int strangers_at_most = 4;
 
-  /// Another graph, and which of this one's touches are ordered against its replays.
-  struct Peer {
-    std::uint64_t id;
-    std::vector<std::uint32_t> shared;
+  /// What replays do with some bytes.
+  struct Use {
+    Hold* hold = nullptr;
+    ByteRange range;
+    bool writes = false;
   };
-  /// The touches of one allocation: a stretch of order_.
+  /// The uses of one allocation: a stretch of uses_.
   struct Bucket {
     const Hold* hold = nullptr;
-    std::uint32_t begin = 0;
-    std::uint32_t end = 0;
+    const Use* begin = nullptr;
+    const Use* end = nullptr;
+  };
+  /// Another graph, and which uses of this one are ordered against its replays.
+  struct Peer {
+    std::uint64_t id = 0;
+    std::vector<const Use*> shared;
   };
 
-  bool plan_recent(const RecentTouches& recent, Frontier& waits);
-  void plan_all(Frontier& waits);
-  const std::vector<std::uint32_t>& shared_with(const ReplayOrder& other);
-  std::span<const std::uint32_t> touches_of(const Hold* hold) const noexcept;
-  bool conflicts(const Touch& touch) const noexcept;
-  void note_again(std::uint32_t index);
-  void note_uses(std::uint32_t index, bool writes) noexcept;
+  void drop_covered_reads() noexcept;
+  void plan_anew(const RecentTouches& recent, Frontier& waits);
+  bool plan_after(const ReplayOrder& other, Frontier& waits, int& strangers);
+  [[gnu::cold]] void plan_all(Frontier& waits);
+  void plan_use(const Use& use);
+  const Peer* find_peer(const ReplayOrder& other) const noexcept {
+    const Peer* peer = peers_.data();
+    const Peer* const end = peer + peers_.size();
+    while (peer != end && peer->id != other.id_) ++peer;
+    return peer != end ? peer : nullptr;
+  }
+  [[gnu::cold]] const Peer& make_peer(const ReplayOrder& other);
+  std::size_t slot_of(const Hold* hold) const noexcept {
+    // Fibonacci hashing; the low bits of an address say little.
+    return (reinterpret_cast<std::uintptr_t>(hold) * 0x9e3779b97f4a7c15U) >> table_shift_;
+  }
+  std::size_t next_slot(std::size_t slot) const noexcept {
+    return (slot + 1) & (table_.size() - 1);
+  }
+  /// An empty one if no replay uses `hold`.
+  const Bucket& bucket_of(const Hold* hold) const noexcept {
+    std::size_t at = slot_of(hold);
+    while (table_[at].hold != hold && table_[at].hold != nullptr) at = next_slot(at);
+    return table_[at];
+  }
+  bool conflicts(const Use& other) const noexcept;
 
-  const std::span<const Touch> touches_;
-  const std::uint64_t id_;
   StreamPoint cell_;
-  std::uint64_t seen_ = 0;  ///< Of the recent touches.
+  std::uint64_t seen_ = never;  ///< Of the recent touches.
   std::uint64_t clean_at_ = ~std::uint64_t{0};
-  bool noted_ = false;        ///< The use maps name the cell.
-  bool planned_all_ = false;  ///< note() notes every touch.
+  const std::uint64_t id_;
 
-  std::vector<std::uint32_t> order_;   ///< Indices of touches, those of one hold together.
-  std::vector<Bucket> table_;          ///< By hold; open addressing, at most half full.
-  std::vector<std::uint32_t> again_;   ///< What note() notes, if not all.
-  std::vector<std::uint64_t> marked_;  ///< By touch: the plan that put it into again_.
-  std::uint64_t plans_ = 0;
+  std::vector<Use> uses_;      ///< Those of one hold together, writes first.
+  std::vector<Bucket> table_;  ///< By hold; open addressing, at most half full.
+  std::uint32_t table_shift_ = 0;
+
+  std::vector<const Use*> written_;  ///< What note() notes.
   std::vector<Peer> peers_;
   std::size_t next_peer_ = 0;  ///< Replaced next.
 };

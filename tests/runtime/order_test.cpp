@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <atomic>
 #include <random>
 #include <thread>
@@ -138,5 +139,61 @@ TEST_CASE("random work on many streams gives what one stream would [I3] [I4] [I6
       }
     }
     for (std::size_t i = 0; i < 6; ++i) REQUIRE(clients[i % 5].read(arrays[i]) == expected[i]);
+  }
+}
+
+TEST_CASE("replays of few and of many graphs over the same bytes are in order [I4] [I25]",
+          "[runtime]") {
+  const std::uint64_t seed = test::seed();
+  CAPTURE(seed);
+  std::mt19937_64 random(seed);
+  const auto draw = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
+  using Number = std::uint64_t;
+  const Kernel mix{"mix", [](const Block&, In<Number> in, InOut<Number> sum, Number k) {
+                     for (Number& each : sum) each = 3 * each + in[0] + k;
+                   }};
+  constexpr std::size_t size = 16;
+  Runtime runtime;
+  DeviceOptions options;
+  options.workers = 3;
+  Device device = runtime.open("cpu:0", options);
+  const Client client = device.client();
+  const auto in = client.zeros<Number>(size);
+  const auto sums = client.zeros<Number>(size);
+  std::vector<Number> expected_in(size);
+  std::vector<Number> expected(size);
+
+  struct Recorded {
+    std::size_t from, at, count;
+    Number k;
+    Graph graph;
+  };
+  const auto capture = [&] {
+    Recorded made{draw(size), draw(size), 0, draw(1000), {}};
+    made.count = 1 + draw(size - made.at);
+    made.graph = client.capture([&](Client& c) {
+      c.launch(mix, 1, in.slice(made.from, 1), sums.slice(made.at, made.count), made.k);
+    });
+    return made;
+  };
+  std::vector<Recorded> graphs;
+  for (int i = 0; i < 100; ++i) graphs.push_back(capture());
+  for (int step = 0; step < 4000; ++step) {
+    // Stretches with two graphs, with as many as know each other, and with all of them.
+    const std::size_t which = draw(std::array<std::size_t, 4>{2, 30, 45, 100}[step / 100 % 4]);
+    const Number value = draw(1000);
+    if (draw(10) == 0) {
+      client.fill(in.slice(value % size, 1), value);
+      expected_in[value % size] = value;
+    } else if (draw(50) == 0) {
+      graphs[which] = capture();
+    } else {
+      const Recorded& r = graphs[which];
+      r.graph.replay();
+      for (std::size_t i = r.at; i < r.at + r.count; ++i) {
+        expected[i] = 3 * expected[i] + expected_in[r.from] + r.k;
+      }
+    }
+    if (step % 100 == 99) REQUIRE(client.read(sums) == expected);
   }
 }
