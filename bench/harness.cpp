@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iomanip>
 #include <limits>
 #include <numeric>
@@ -88,20 +89,20 @@ double run_under(const char* tool, const std::string& name, int rounds, F&& line
   return nan;
 }
 
-Counted callgrind(const std::string& name, int rounds) {
+Counted callgrind(const std::string& name, const std::string& inside, int rounds) {
+  std::string tool = "valgrind --tool=callgrind --callgrind-out-file=/dev/null";
+  if (!inside.empty()) tool += " --toggle-collect=" + shell_quoted(inside);
   Counted counted;
-  counted.operations =
-      run_under("valgrind --tool=callgrind --callgrind-out-file=/dev/null", name, rounds,
-                [&](const std::string& line) {
-                  if (const auto at = line.find("Collected : "); at != std::string::npos)
-                    counted.instructions = std::atof(line.c_str() + at + 12);
-                });
+  counted.operations = run_under(tool.c_str(), name, rounds, [&](const std::string& line) {
+    if (const auto at = line.find("Collected : "); at != std::string::npos)
+      counted.instructions = std::atof(line.c_str() + at + 12);
+  });
   return counted;
 }
 
-double instructions_each(const std::string& name) {
-  const Counted few = callgrind(name, 2);
-  const Counted more = callgrind(name, 6);
+double instructions_each(const std::string& name, const std::string& inside) {
+  const Counted few = callgrind(name, inside, 2);
+  const Counted more = callgrind(name, inside, 6);
   return (more.instructions - few.instructions) / (more.operations - few.operations);
 }
 
@@ -130,6 +131,7 @@ double margin(const Bar& bar, double reached) {
   if (std::isnan(reached)) return 0;
   switch (bar.kind) {
     case Bar::Kind::ratio_at_most:
+    case Bar::Kind::added_at_most:
     case Bar::Kind::value_at_most: return reached <= bar.number ? 1 : bar.number / reached;
     default: return reached / bar.number;
   }
@@ -141,6 +143,7 @@ std::string Bar::text() const {
   switch (kind) {
     case Kind::ratio_at_most: return "<= " + number_text() + "x limit";
     case Kind::ratio_at_least: return ">= " + number_text() + "x limit";
+    case Kind::added_at_most: return "<= limit + " + number_text();
     case Kind::value_at_most: return "<= " + number_text();
     case Kind::value_at_least: return ">= " + number_text();
     case Kind::faster_than: return ">= " + number_text() + "x faster than " + peer;
@@ -186,16 +189,19 @@ Row& Row::add(std::string name, Measure measure, std::vector<Bar> bars) {
   return *this;
 }
 
-Row& Row::limit_instructions(std::string name, long (*loop)(int rounds)) {
+Row& Row::limit_instructions(std::string name, long (*loop)(int rounds), const char* inside) {
   limit_ = variants_.size();
-  return add_instructions(std::move(name), loop);
+  return add_instructions(std::move(name), loop, {}, inside);
 }
 
-Row& Row::add_instructions(std::string name, long (*loop)(int rounds), std::vector<Bar> bars) {
+Row& Row::add_instructions(std::string name, long (*loop)(int rounds), std::vector<Bar> bars,
+                           const char* inside) {
   std::string full = id_ + '/' + column_ + '/' + name;
+  std::string function = inside != nullptr ? inside : "";
   // The count is the same each time, and dear: once is enough.
-  auto measure = [full = std::move(full), known = std::make_shared<double>(-1.0)] {
-    if (*known < 0) *known = instructions_each(full);
+  auto measure = [full = std::move(full), function = std::move(function),
+                  known = std::make_shared<double>(-1.0)] {
+    if (*known < 0) *known = instructions_each(full, function);
     return *known;
   };
   variants_.push_back({std::move(name), std::move(measure), std::move(bars), loop});
@@ -246,13 +252,13 @@ std::vector<Cell> Row::run_once(int rounds, std::ostream& progress) const {
 }
 
 Cell Row::judge(std::size_t at, const std::vector<std::vector<double>>& values) const {
-  const auto ratio_to = [&](std::size_t other) {
-    std::vector<double> ratios;
+  const auto to = [&](std::size_t other, auto how) {
+    std::vector<double> compared;
     for (std::size_t r = 0; r < values[at].size(); ++r)
-      if (const double ratio = values[at][r] / values[other][r]; !std::isnan(ratio))
-        ratios.push_back(ratio);
-    return bench::median(std::move(ratios));
+      compared.push_back(how(values[at][r], values[other][r]));
+    return bench::median(std::move(compared));
   };
+  const auto ratio_to = [&](std::size_t other) { return to(other, std::divides<>()); };
   Cell cell;
   cell.row = id_;
   cell.column = column_;
@@ -270,6 +276,8 @@ Cell Row::judge(std::size_t at, const std::vector<std::vector<double>>& values) 
     double reached = cell.median;
     if (bar.kind == Bar::Kind::ratio_at_most || bar.kind == Bar::Kind::ratio_at_least) {
       reached = cell.ratio;
+    } else if (bar.kind == Bar::Kind::added_at_most) {
+      reached = to(limit_, std::minus<>());
     } else if (bar.kind == Bar::Kind::faster_than) {
       const auto peer = std::find_if(variants_.begin(), variants_.end(),
                                      [&](const Variant& v) { return v.name == bar.peer; });

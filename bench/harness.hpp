@@ -35,7 +35,8 @@ struct Bar {
     value_at_most,
     value_at_least,
     faster_than,
-    ratio_at_least
+    ratio_at_least,
+    added_at_most
   };
 
   std::string text() const;
@@ -57,6 +58,10 @@ inline Bar value_at_most(double value) {
 }
 inline Bar value_at_least(double value) {
   return {Bar::Kind::value_at_least, value};
+}
+/// What the variant takes more than the limit.
+inline Bar at_most_added(double to_limit) {
+  return {Bar::Kind::added_at_most, to_limit};
 }
 /// The peer's time is at least `times` that of the variant.
 inline Bar faster_than(std::string peer, double times) {
@@ -97,9 +102,11 @@ public:
 
   /// Variants whose figure is the instructions that one operation takes. `loop` does `rounds`
   /// rounds and answers how many operations that were; it is run under callgrind in a process of
-  /// its own, twice, so that the start cancels out. NaN where valgrind is missing.
-  Row& limit_instructions(std::string name, long (*loop)(int rounds));
-  Row& add_instructions(std::string name, long (*loop)(int rounds), std::vector<Bar> bars = {});
+  /// its own, twice, so that the start cancels out. NaN where valgrind is missing. Only those in a
+  /// function whose name matches `inside` count, and in what it calls; null: all.
+  Row& limit_instructions(std::string name, long (*loop)(int rounds), const char* inside = nullptr);
+  Row& add_instructions(std::string name, long (*loop)(int rounds), std::vector<Bar> bars = {},
+                        const char* inside = nullptr);
 
   /// Variants whose figure is the system calls of one operation: those that any thread makes
   /// between the loop's two calls of mark_system_calls(), counted by strace, over what the loop
