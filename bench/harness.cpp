@@ -216,6 +216,15 @@ Row& Row::add_system_calls(std::string name, long (*loop)(int rounds), std::vect
   return *this;
 }
 
+Row& Row::add_alone(std::string name, long (*loop)(int rounds), std::vector<Bar> bars) {
+  std::string full = id_ + '/' + column_ + '/' + name;
+  auto measure = [full = std::move(full)] {
+    return run_under("env", full, 1, [](const std::string&) {});
+  };
+  variants_.push_back({std::move(name), std::move(measure), std::move(bars), loop});
+  return *this;
+}
+
 std::vector<Cell> Row::run(int rounds, int runs, std::ostream& progress) const {
   std::vector<Cell> best;
   double best_margin = -1;

@@ -113,6 +113,10 @@ public:
   /// answers. NaN where strace is missing.
   Row& add_system_calls(std::string name, long (*loop)(int rounds), std::vector<Bar> bars = {});
 
+  /// Variants whose figure is what `loop` answers in a process of its own, in which nothing else
+  /// has run before.
+  Row& add_alone(std::string name, long (*loop)(int rounds), std::vector<Bar> bars = {});
+
   /// Measures every variant `rounds` times in turns. A row that misses a bar is measured again, up
   /// to `runs` times in all, and the run that misses least counts.
   std::vector<Cell> run(int rounds, int runs, std::ostream& progress) const;
