@@ -11,8 +11,8 @@ namespace reprise::detail {
 
 namespace {
 
-// Larger chunks gain nothing, and the first one is not overlapped with anything.
-constexpr std::uint64_t most_chunk = std::uint64_t{4} << 20;
+// The device finds a chunk of this size in a cache; and the first one is not overlapped.
+constexpr std::uint64_t most_chunk = std::uint64_t{1} << 20;
 
 }  // namespace
 
@@ -94,7 +94,7 @@ void write_in_chunks(const std::shared_ptr<LogicalStream>& stream, Touch target,
   core.post_async(core.make<ChunkOperation>(0, transfer, first));
   // A closed device has answered already.
   if (first.reply->is_ready()) {
-    if (FailurePtr failure = first.reply->wait(core.host(), nullptr)) {
+    if (FailurePtr failure = first.reply->wait(core.host())) {
       throw Failure(std::move(failure));
     }
   }
@@ -103,7 +103,7 @@ void write_in_chunks(const std::shared_ptr<LogicalStream>& stream, Touch target,
     Transfer::Slot& slot = transfer->slots[i % slots];
     if (i >= slots) {
       core.channel().ring_bell();
-      if (FailurePtr failure = slot.reply->wait(core.host(), core.helper())) {
+      if (FailurePtr failure = slot.reply->wait(core.host())) {
         throw Failure(std::move(failure));
       }
     }

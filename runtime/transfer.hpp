@@ -22,18 +22,18 @@ namespace reprise::detail {
 class Actor;
 struct Transfer;
 
-/// Tells the caller that a chunk has been copied, or why not.
+/// Tells the caller that a chunk has been copied, or why not. It takes no offer of help: while the
+/// chunk is copied its caller has the next one to fill.
 class ChunkReply final : public Reply {
 public:
   void complete(const FailurePtr& failure) noexcept override {
     failure_ = failure;
     word_.set();
   }
-  bool offer_help(StreamIndex stream) noexcept override { return word_.offer(stream); }
   bool is_ready() const noexcept { return word_.is_ready(); }
   /// Waits and answers the failure, null for success.
-  FailurePtr wait(Host& host, Backend* backend) noexcept {
-    word_.wait(host, backend);
+  FailurePtr wait(Host& host) noexcept {
+    word_.wait(host, nullptr);
     return failure_;
   }
 

@@ -83,7 +83,7 @@ public:
   }
   /// What became of a chunk, the last or last but one that was sent.
   FailurePtr wait(std::size_t chunk) {
-    return transfer_->slots[chunk % 2].reply->wait(core_.host(), core_.helper());
+    return transfer_->slots[chunk % 2].reply->wait(core_.host());
   }
 
 private:
