@@ -14,12 +14,15 @@
 /// REPRISE_MARK(name) notes that a rare path was taken. It costs one relaxed store where marks
 /// are compiled in (REPRISE_MARKS) and nothing elsewhere.
 ///
-/// REPRISE_PLANT(n) is false unless the build was configured with that planted bug; a test that
-/// is named beside the plant must then fail.
+/// REPRISE_PLANT(n) is false unless the build was configured with REPRISE_PLANTED and the
+/// environment variable REPRISE_PLANT names that bug; the test named beside it must then fail.
 namespace reprise::detail {
 
 [[noreturn]] void check_failed(const char* condition, const char* what, const char* file,
                                int line) noexcept;
+
+/// Whether the environment asks for the bug with this number.
+bool is_planted(int number) noexcept;
 
 /// One reach mark; registers itself on first use and lives for ever.
 class Mark {
@@ -58,7 +61,7 @@ private:
 #endif
 
 #ifdef REPRISE_PLANTED
-#define REPRISE_PLANT(n) (REPRISE_PLANTED == (n))
+#define REPRISE_PLANT(n) (::reprise::detail::is_planted(n))
 #else
 #define REPRISE_PLANT(n) false
 #endif

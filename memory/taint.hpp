@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <reprise/memory/check.hpp>
 #include <reprise/memory/error.hpp>
 #include <reprise/memory/range.hpp>
 #include <reprise/memory/small_vector.hpp>
@@ -205,6 +206,8 @@ public:
   /// A writer of all of `range` succeeded. Appends what the range carried to `removed`.
   void clear(ByteRange range, TaintSpans* removed = nullptr) {
     if (clean()) return;
+    // Plant 4 is caught by "The map of claims agrees with a naive one kept byte by byte".
+    if (REPRISE_PLANT(4) && range.size() > 1) --range.end;
     if (!removed && spans_.size() == 1 && spans_[0].range == range) {
       spans_.clear();
     } else {

@@ -103,7 +103,8 @@ void Actor::enqueue(Operation& operation) {
   for (const StreamPoint point : operation.waits_for) {
     if (lanes_[at].waited_for[point.stream] >= point.position) {
       add_one(core_.counters().waits_elided);
-    } else {
+    } else if (!REPRISE_PLANT(13)) {
+      // Caught by "random work on a seeded device gives what a sequential model gives".
       operation.wait_points.push_back(point);
     }
   }

@@ -43,7 +43,7 @@ struct ChannelTraits {
   using Atomic = std::atomic<T>;
   using Queue = moodycamel::ConcurrentQueue<ControlNode*>;
   using Mutex = std::mutex;
-  static constexpr bool planted([[maybe_unused]] ChannelPlant plant) noexcept {
+  static bool planted([[maybe_unused]] ChannelPlant plant) noexcept {
     return REPRISE_PLANT(static_cast<int>(plant));
   }
 };

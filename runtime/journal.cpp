@@ -66,13 +66,19 @@ const Claim* Journal::first_claim(const Operation& operation) noexcept {
     const TaintMap& taint = touch.hold->device.taint;
     const Claim* claim = taint.first(touch.range);
     if (!claim) continue;
-    if (operation.owner() != 0 && taint.only_of(touch.range, operation.owner())) continue;
+    // Plant 16 is caught by "random work on a seeded device gives what a sequential model gives".
+    const bool locked_out = REPRISE_PLANT(16);
+    if (operation.owner() != 0 && !locked_out && taint.only_of(touch.range, operation.owner())) {
+      continue;
+    }
     return claim;
   }
   return nullptr;
 }
 
 void Journal::undo(Operation& operation) {
+  // Plant 14 is caught by "random work on a seeded device gives what a sequential model gives".
+  if (REPRISE_PLANT(14)) return operation.undo.clear();
   for (std::size_t i = operation.undo.size(); i-- > 0;) {
     Operation::Undo& step = operation.undo[i];
     step.hold->device.taint.put_back(step.range, step.spans);

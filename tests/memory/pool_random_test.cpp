@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
+#include <iostream>
 #include <optional>
 #include <random>
 #include <string>
@@ -390,7 +392,16 @@ private:
   std::string problem_;
 };
 
-void try_shape(const Shape& shape, int operations) {
+/// REPRISE_POOL_OPS: so many operations in all, spread over the shapes as they are otherwise.
+int scaled(int operations) {
+  constexpr double usual = 420'000;
+  const char* const text = std::getenv("REPRISE_POOL_OPS");
+  if (text == nullptr) return operations;
+  return static_cast<int>(operations * (std::strtod(text, nullptr) / usual)) + 1;
+}
+
+void try_shape(const Shape& shape, int usual_operations) {
+  const int operations = scaled(usual_operations);
   const auto seed = test::seed();
   CAPTURE(seed);
   Reference reference(seed, shape);
@@ -398,6 +409,7 @@ void try_shape(const Shape& shape, int operations) {
   CHECK(reference.problem().empty());
   INFO(reference.problem());
   REQUIRE(reference.problem() == "");
+  std::cout << "pool operations: " << operations << "\n";
   // The run was worth something.
   CHECK(reference.stats().reuses_same_stream > 0);
   CHECK(reference.stats().waits_made > 0);

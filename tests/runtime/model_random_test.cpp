@@ -70,7 +70,7 @@ TEST_CASE("random work on a seeded device gives what a sequential model gives",
 
 TEST_CASE("random work on a device with threads gives what a sequential model gives",
           "[runtime][model][threads][I4][I6][I16][I20][I21][I25]") {
-  const std::uint64_t wanted = number("REPRISE_MODEL_OPS", 60'000) / 4;
+  const std::uint64_t wanted = number("REPRISE_MODEL_OPS", 60'000) / 8;
   const std::uint64_t done = run_random(wanted, HostKind::real);
   CHECK(done >= wanted);
   std::cout << "model operations on the real host: " << done << "\n";

@@ -261,6 +261,10 @@ void World::quiet() {
   if (report.pool.in_use != expected) {
     fail(std::to_string(report.pool.in_use) + " bytes in use, not " + std::to_string(expected));
   }
+  if (report.pool.guarded != model_.guarded()) {
+    fail(std::to_string(report.pool.guarded) + " bytes guarded, not " +
+         std::to_string(model_.guarded()));
+  }
   if (host_calls_.load() != model_.host_calls()) {
     fail(std::to_string(host_calls_.load()) + " host calls, not " +
          std::to_string(model_.host_calls()));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <stdexcept>
 
 namespace reprise::test::model {
@@ -91,8 +92,8 @@ namespace {
 
 void push(Allocation& memory, std::size_t i, Claim claim, bool settled) {
   std::vector<Claim>& stack = memory.claims[i];
-  // Who asks before the failure is known may be told what was there before.
-  if (!settled && !stack.empty()) claim.codes |= stack.back().codes;
+  // Who asks before the failure is known may be told what was there before, restored or not.
+  for (const Claim& before : stack) claim.codes |= settled ? 0 : before.codes;
   if (claim.kind != Claim::Kind::not_started) {
     stack.assign(1, claim);
     if (claim.kind == Claim::Kind::ran) memory.known[i] = 0;
@@ -207,6 +208,17 @@ std::uint64_t ReferenceModel::in_use() const {
     const AllocationPtr memory = weak.lock();
     if (memory && memory->failed == 0) bytes += memory->value.size();
   }
+  return bytes;
+}
+
+std::uint64_t ReferenceModel::guarded() const {
+  std::set<AllocationPtr> guarded;
+  for (const auto& weak : graphs_) {
+    if (const GraphPtr graph = weak.lock())
+      guarded.insert(graph->memory.begin(), graph->memory.end());
+  }
+  std::uint64_t bytes = 0;
+  for (const AllocationPtr& memory : guarded) bytes += memory->value.size();
   return bytes;
 }
 
@@ -352,6 +364,7 @@ GraphPtr ReferenceModel::stopped(Stream& stream) {
   graph->id = next_id_++;
   graph->nodes = std::move(stream.window->nodes);
   seal(*graph);
+  graphs_.push_back(graph);
   stream.window.reset();
   return graph;
 }

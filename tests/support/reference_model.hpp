@@ -140,6 +140,8 @@ public:
   std::uint64_t host_calls() const noexcept { return host_calls_; }
   /// Bytes of all allocations that handles, windows or graphs keep.
   std::uint64_t in_use() const;
+  /// Those of them that graphs keep.
+  std::uint64_t guarded() const;
 
   AllocationPtr allocate(Stream& stream, std::size_t bytes, Codes failed = 0);
   /// What the completion for acceptance answers.
@@ -178,6 +180,7 @@ private:
   void touch() noexcept { quiet_ = false; }
 
   std::vector<std::weak_ptr<Allocation>> allocations_;
+  std::vector<std::weak_ptr<Graph>> graphs_;
   std::uint64_t next_id_ = 1;
   std::uint64_t host_calls_ = 0;
   bool settled_ = true;
