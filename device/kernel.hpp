@@ -197,6 +197,21 @@ public:
     }
   }
 
+  /// Lets go of the definition, unless this is the last reference to it: then it answers false, and
+  /// whoever drops it destroys what the user captured.
+  bool release_unless_last() noexcept {
+    auto count = definition_->references_.load(std::memory_order_relaxed);
+    while (count != 1) {
+      // Release: the partner is the last owner's destructor.
+      if (definition_->references_.compare_exchange_weak(
+              count, count - 1, std::memory_order_release, std::memory_order_relaxed)) {
+        definition_ = nullptr;
+        return true;
+      }
+    }
+    return false;
+  }
+
   const KernelDefinition* get() const noexcept { return definition_; }
   const KernelDefinition* operator->() const noexcept { return definition_; }
   const KernelDefinition& operator*() const noexcept { return *definition_; }

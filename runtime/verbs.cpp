@@ -148,7 +148,7 @@ public:
     node.kernel = kernel_;
   }
   void retired(Actor& actor) noexcept override {
-    actor.core().shared().dispose(std::move(kernel_));
+    if (!kernel_.release_unless_last()) actor.core().shared().dispose(std::move(kernel_));
   }
 
   std::uint32_t* offsets = nullptr;

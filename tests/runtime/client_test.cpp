@@ -12,6 +12,7 @@
 #include <memory>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace reprise;
@@ -433,4 +434,36 @@ TEST_CASE("several streams share the backend's and still keep their order [B52]"
   b.launch(add_one, 1, x, y);
   a.launch(test::mul_two, 1, y, x);
   CHECK(b.read(x) == Floats{4});
+}
+
+TEST_CASE("what a kernel captured dies once, and on no thread of the device [I2] [I8]",
+          "[runtime]") {
+  struct Guest {
+    explicit Guest(std::promise<ThreadRole>& where) : where_(&where) {}
+    Guest(Guest&& other) noexcept : where_(std::exchange(other.where_, nullptr)) {}
+    Guest(const Guest&) = delete;
+    ~Guest() {
+      if (where_ != nullptr) where_->set_value(this_thread_role());
+    }
+    std::promise<ThreadRole>* where_;
+  };
+  for (const std::uint32_t workers : {0u, 1u}) {
+    Runtime runtime;
+    DeviceOptions options;
+    options.workers = workers;
+    Device device = runtime.open("cpu:0", options);
+    const Client client = device.client();
+    const auto x = client.zeros<float>(1);
+    for (int i = 0; i < 20; ++i) {
+      std::promise<ThreadRole> where;
+      {
+        const Kernel kernel{"guest", [guest = std::make_shared<Guest>(where)](
+                                         const Block&, InOut<float> y) { y[0] += 1; }};
+        for (int k = 0; k < i; ++k) client.launch(kernel, 1, x);
+      }
+      const ThreadRole role = where.get_future().get();
+      CHECK((role == ThreadRole::user || role == ThreadRole::courier));
+    }
+    CHECK(client.read(x) == std::vector<float>{190});
+  }
 }
