@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // P13: what order and taint add to a replay when nothing has failed.
 #include "harness.hpp"
+#include "holds.hpp"
 
 #include <reprise/memory/hold.hpp>
 #include <reprise/memory/taint.hpp>
@@ -10,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,12 +26,11 @@ class Memory {
 public:
   explicit Memory(int buffers) {
     for (int i = 0; i < buffers; ++i) {
-      auto* const hold = new Hold(owner_, bytes);
-      hold->device.state = Hold::Device::State::bound;
+      HoldRef hold = make_hold(bytes);
       hold->device.taint = TaintMap(bytes, &taint_changes);
       hold->device.taint.clear(all);
       hold->device.graphs = 1;
-      holds_.emplace_back(hold);
+      holds_.push_back(std::move(hold));
     }
   }
   const HoldRef& operator[](int i) const { return holds_[std::size_t(i)]; }
@@ -42,12 +41,6 @@ public:
   std::uint64_t taint_changes = 0;
 
 private:
-  struct Owner final : HoldOwner {
-    void released(Hold& hold) noexcept override { hold.forget(); }
-    void destroy(Hold& hold) noexcept override { delete &hold; }
-  };
-
-  std::shared_ptr<HoldOwner> owner_ = std::make_shared<Owner>();
   std::vector<HoldRef> holds_;
 };
 
