@@ -67,6 +67,9 @@ public:
   /// did not end by the deadline; it and everything it uses must then be leaked. `stuck` gets the
   /// name of what it runs.
   virtual bool stop(std::uint64_t deadline_ns, std::string& stuck) noexcept = 0;
+  /// After stop() answered false: whether the device thread is inside a command that does not
+  /// return. Once this has answered true, that thread touches nothing of the device's any more.
+  virtual bool holds_device_thread() noexcept { return false; }
 
   /// Takes a command: it will run after the commands before it on `stream` and after its waits.
   /// Sets work.stream and work.position. On an error nothing happened.

@@ -4,6 +4,7 @@
 #include <reprise/runtime/cross_copy.hpp>
 #include <reprise/runtime/event_state.hpp>
 #include <reprise/runtime/graph_state.hpp>
+#include <reprise/runtime/transfer.hpp>
 #include <reprise/runtime/window.hpp>
 
 #include <algorithm>
@@ -196,13 +197,37 @@ bool Actor::may_stop() noexcept {
 void Actor::answer_left_behind() noexcept {
   const auto failure =
       make_failure(Errc::timed_out, "shutdown", {}, "the device did not come to this command");
+  // What was ticketed before the end, and may have been overtaken by it, goes behind the rest.
+  do {
+    core_.channel().drain_control([](ControlNode& node) { node.run(node, nullptr); });
+    while (core_.channel().consume([&](const ChannelItem& item) { leave_behind(item, failure); })) {
+    }
+  } while (core_.channel().try_park() != Channel::Idle::stopped);
   for (Operation* at = journal_.oldest(); at != nullptr; at = at->newer) at->finish(failure);
   while (stage_first_ != nullptr) {
     Operation& operation = *stage_first_;
     stage_first_ = operation.newer;
+    operation.failed_with(failure);
     operation.accepted(failure);
     operation.finish(failure);
+    if (auto* const chunk = dynamic_cast<ChunkOperation*>(&operation)) {
+      settle_transfer(chunk->transfer());
+    }
   }
+}
+
+void Actor::leave_behind(const ChannelItem& item, const FailurePtr& failure) noexcept {
+  if (item.ops == &ReplayRequest::ops) {
+    const ReplayRequest request = *static_cast<const ReplayRequest*>(item.payload);
+    Completion(request.accepted)(failure);
+    Completion(request.finished)(failure);
+    return;
+  }
+  Operation& operation = *static_cast<Submitted*>(item.payload)->operation;
+  Reply* const taken =
+      operation.late.holds_command() ? std::exchange(operation.taken, nullptr) : nullptr;
+  stage(operation);
+  if (taken != nullptr) taken->complete(nullptr);
 }
 
 // ---- taking commands -------------------------------------------------------------------------
@@ -243,12 +268,15 @@ void Actor::take(Operation& operation, std::uint64_t ticket) noexcept {
   operation.ticket = ticket;
   if (stage_first_ != nullptr || must_stage(operation)) {
     REPRISE_MARK("staged");
-    operation.newer = nullptr;
-    (stage_last_ ? stage_last_->newer : stage_first_) = &operation;
-    stage_last_ = &operation;
-    return;
+    return stage(operation);
   }
   accept(operation);
+}
+
+void Actor::stage(Operation& operation) noexcept {
+  operation.newer = nullptr;
+  (stage_last_ ? stage_last_->newer : stage_first_) = &operation;
+  stage_last_ = &operation;
 }
 
 bool Actor::run_stage() noexcept {

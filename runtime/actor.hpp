@@ -138,6 +138,8 @@ private:
   void take(const ReplayRequest& request, std::uint64_t ticket) noexcept;
   void accept(Operation& operation) noexcept;
   bool run_stage() noexcept;
+  void stage(Operation& operation) noexcept;
+  void leave_behind(const ChannelItem& item, const FailurePtr& failure) noexcept;
   // Running them.
   void find_waits(Operation& operation);
   StreamIndex place(Operation& operation) noexcept;

@@ -346,7 +346,11 @@ Result<void> DeviceCore::close_locked(bool abort, std::uint64_t deadline_ns, std
   if (!backend_->stop(deadline_ns, stuck_)) ended = false;
   if (!helper_loop_.close(deadline_ns)) ended = false;
   if (!ended) {
-    if (device_thread_ended) actor_->answer_left_behind();
+    // From here on this thread is the actor's, as nobody else comes back to it.
+    if (!device_thread_ended && !backend_->holds_device_thread()) {
+      device_thread_ended = thread_->join(host().now_ns() + grace_ns);
+    }
+    if (device_thread_ended || backend_->holds_device_thread()) actor_->answer_left_behind();
     leaked_ = true;
     stuck = stuck_;
     // What a stuck thread may still use must never go.

@@ -6,6 +6,7 @@
 #include <reprise/device/cpu/page_source.hpp>
 #include <reprise/device/cpu/program.hpp>
 #include <reprise/device/cpu/workers.hpp>
+#include <reprise/device/futex.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -73,6 +74,13 @@ public:
       stuck.clear();  // No memory for a name.
     }
     return false;
+  }
+
+  bool holds_device_thread() noexcept override {
+    // With the exchange in run_inline(): either that thread has come out, or it never will.
+    auto seen = Inline::inside;
+    return inline_.compare_exchange_strong(seen, Inline::left_behind, std::memory_order_acq_rel) ||
+           seen == Inline::left_behind;
   }
 
   Result<void> enqueue(StreamIndex index, Work& work) noexcept override {
@@ -160,8 +168,10 @@ private:
 
   // Without workers the device thread runs everything, here.
   void run_inline() noexcept {
-    if (properties_.workers != 0 || inline_) return;
-    inline_ = true;
+    if (properties_.workers != 0 || inline_.load(std::memory_order_relaxed) != Inline::outside) {
+      return;
+    }
+    inline_.store(Inline::inside, std::memory_order_release);
     const RoleScope role(ThreadRole::worker);
     std::uint32_t last = 0;
     for (;;) {
@@ -171,8 +181,20 @@ private:
       CpuStream& stream = engine_.stream(last);
       if (stream.inbox.claim()) engine_.run(stream, ~std::uint32_t{0}, nullptr, true);
     }
-    inline_ = false;
+    if (inline_.exchange(Inline::outside, std::memory_order_acq_rel) == Inline::left_behind) {
+      stay_for_ever();
+    }
   }
+
+  [[noreturn]] static void stay_for_ever() noexcept {
+    REPRISE_MARK("device_thread_left_behind");
+    SpinBudget::running(-1);
+    detail::FutexWord never{0};
+    for (;;) detail::futex_wait(never, 0);
+  }
+
+  /// Where the device thread is, if it runs the commands.
+  enum class Inline : std::uint8_t { outside, inside, left_behind };
 
   Host& host_;
   const bool helps_;
@@ -184,7 +206,7 @@ private:
   std::atomic<std::uint32_t> left_over_{0};  // Streams that helpers left with work in them.
   // The device thread's:
   std::uint32_t unkicked_ = 0;  // Streams that began to wait for an owner since the last kick.
-  bool inline_ = false;
+  std::atomic<Inline> inline_{Inline::outside};
 };
 
 }  // namespace

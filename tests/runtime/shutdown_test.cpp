@@ -202,6 +202,48 @@ TEST_CASE("a kernel that never returns makes the end answer timed_out by name [D
   CHECK(code_of([&] { (void)pending.get(); }) == Errc::timed_out);
   CHECK(code_of([&] { device.drain(); }) == Errc::timed_out);
   CHECK(code_of([&] { client.launch(stuck, 1, x); }) == Errc::closed);
+  // Questions that go by the control lane are answered, too.
+  CHECK(code_of([&] { (void)device.memory_report(); }) == Errc::closed);
+  CHECK(code_of([&] { (void)device.trim(); }) == Errc::closed);
+  gate->open();
+  delete runtime;
+}
+
+TEST_CASE("a kernel that never returns on the device thread leaves nobody waiting [D5] [I31]",
+          "[runtime]") {
+  static auto* const gate = new test::Gate;
+  static const Kernel stuck{"stuck_inside", [](const Block&, InOut<float>) { gate->pass(); }};
+  auto* const runtime = new Runtime;
+  DeviceOptions options;
+  options.workers = 0;
+  options.ring_capacity = 2;
+  Device device = runtime->open("cpu:0", options);
+  Client client = device.client();
+  const auto x = client.zeros<float>(1);
+  const Graph graph = client.capture([&](Client& c) { c.launch(test::add_in_place, 1, x, 1.0f); });
+  client.synchronize();
+  client.launch(stuck, 1, x);
+  gate->wait_for_arrivals();
+  auto first = client.async_read(x);  // In the ring, which is full behind the next one.
+  auto second = client.async_read(x);
+  std::vector<std::thread> callers;
+  std::atomic<int> answered{0};
+  const auto call = [&](auto function) {
+    callers.emplace_back([&, function] {
+      const Errc code = code_of(function);
+      if (code == Errc::timed_out || code == Errc::closed) ++answered;
+    });
+  };
+  call([&] { graph.replay(); });
+  call([&] { graph.run(); });
+  call([&] { (void)client.read(x); });
+  CHECK(code_of([&] { device.abort(std::chrono::milliseconds(1)); }) == Errc::timed_out);
+  for (auto& caller : callers) caller.join();
+  CHECK(answered == 3);
+  CHECK(code_of([&] { (void)first.get(); }) == Errc::timed_out);
+  CHECK(code_of([&] { (void)second.get(); }) == Errc::timed_out);
+  CHECK(code_of([&] { (void)device.memory_report(); }) == Errc::closed);
+  CHECK(code_of([&] { client.flush(); }) == Errc::closed);
   gate->open();
   delete runtime;
 }
