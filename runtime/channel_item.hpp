@@ -3,6 +3,7 @@
 
 #include <reprise/runtime/control_lane.hpp>
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -138,9 +139,11 @@ private:
 template <class Traits>
 class LateTable {
 public:
-  /// `capacity` is a power of two; tickets that meet in a slot of the ring meet in a bucket.
+  /// `capacity` is that of the ring, a power of two. Late tickets are few or come in their order,
+  /// so that more buckets than these would not make them quicker to find.
   explicit LateTable(std::size_t capacity)
-      : buckets_(std::make_unique<Bucket[]>(capacity)), mask_(capacity - 1) {}
+      : buckets_(std::make_unique<Bucket[]>(std::min(capacity, most_buckets))),
+        mask_(std::min(capacity, most_buckets) - 1) {}
 
   bool empty() const noexcept { return count_ == 0; }
 
@@ -178,6 +181,7 @@ public:
 
 private:
   static constexpr std::uint64_t step = 16;
+  static constexpr std::size_t most_buckets = 64;
 
   struct Bucket {  // ascending by distance from the head
     LateNode* first = nullptr;
