@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/capture/recording.hpp>
 
+#include <reprise/capture/dot_internal.hpp>
+
 #include <atomic>
 #include <new>
 #include <ostream>
@@ -34,18 +36,7 @@ const char* shape_of(const Command& command) noexcept {
   return "ellipse";
 }
 
-void put_quoted(std::ostream& out, std::string_view text) {
-  out << '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out << '\\';
-    if (c == '\n') {
-      out << "\\n";
-    } else {
-      out << c;
-    }
-  }
-  out << '"';
-}
+using detail::put_quoted;
 
 std::string label_of(const NodeView& node) {
   std::ostringstream label;
