@@ -55,7 +55,8 @@ struct HostCall {
   void (*call)(void* context) = nullptr;
   void* context = nullptr;
 };
-/// A lowered graph, as one item.
+/// A lowered graph, as one item. As a node of a recording it is lowered anew with it, so that it
+/// never meets itself.
 struct RunGraph {
   GraphProgram* program = nullptr;
 };

@@ -270,6 +270,15 @@ public:
   template <class... Tail>
   auto async_host_call(const ByteSets& sets, std::function<void()> function, Tail&&... tail) const;
 
+  /// Replays `graph`, as graph.replay() does, at this place in the stream; in a window records it
+  /// as one node. The recording then keeps the graph, and a failure in it is the node's. Returns
+  /// when the device has accepted or recorded it.
+  ///
+  /// Errc::empty_graph, not_initialized; what graph.replay() answers
+  void replay(const Graph& graph) const;
+  template <class... Tail>
+  auto async_replay(const Graph& graph, Tail&&... tail) const;
+
   // ---- answers -------------------------------------------------------------------------------
 
   /// The array's elements, when everything submitted before that writes them has finished. Fails

@@ -285,6 +285,17 @@ auto Client::async_wait(const Event& event, Tail&&... tail) const {
       std::forward<Tail>(tail)...);
 }
 
+template <class... Tail>
+auto Client::async_replay(const Graph& graph, Tail&&... tail) const {
+  return detail::begin_async<void>(
+      *this, "async_replay",
+      [client = *this, graph](Reply* reply) noexcept {
+        detail::post_accepted(reply, "replay",
+                              [&] { return detail::make_client_replay(client, graph); });
+      },
+      std::forward<Tail>(tail)...);
+}
+
 // ---- capture -----------------------------------------------------------------------------------
 
 template <class F, class... Tail>

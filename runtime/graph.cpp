@@ -2,6 +2,7 @@
 #include <reprise/runtime/graph.hpp>
 
 #include <reprise/runtime/actor.hpp>
+#include <reprise/runtime/client.hpp>
 #include <reprise/runtime/core.hpp>
 #include <reprise/runtime/graph_state.hpp>
 #include <reprise/runtime/reply_cell.hpp>
@@ -19,7 +20,7 @@ namespace detail {
 namespace {
 
 /// One replay in flight. It keeps the graph.
-class ReplayOperation final : public Operation {
+class ReplayOperation : public Operation {
 public:
   explicit ReplayOperation(std::shared_ptr<GraphState> graph) noexcept
       : Operation("replay"), graph_(std::move(graph)) {
@@ -45,8 +46,35 @@ public:
   }
   void claim_nodes() override;
 
-private:
+protected:
   std::shared_ptr<GraphState> graph_;
+};
+
+/// A replay through a client: if its stream is in a window, a node of the window's recording.
+class ClientReplay final : public ReplayOperation {
+public:
+  ClientReplay(std::shared_ptr<GraphState> graph, std::shared_ptr<LogicalStream> stream) noexcept
+      : ReplayOperation(std::move(graph)) {
+    logical = std::move(stream);
+  }
+
+  void accept(Actor& actor) override {
+    if (!actor.is_recording(*this)) {
+      logical = graph_->logical;
+      return ReplayOperation::accept(actor);
+    }
+    if (graph_->recording->node_count() == 0) return actor.done(*this);
+    command = command::RunGraph{graph_->program.get()};
+    actor.run(*this);
+  }
+  void describe(RecordedNode& node, Recorder& /*recorder*/) const override {
+    node.retained = graph_;
+    if (calls_host(*graph_->recording)) node.order = NodeOrder::barrier;
+  }
+  /// In a window it is the window that failed.
+  void failed_with(const FailurePtr& failure) noexcept override {
+    if (logical == graph_->logical) ReplayOperation::failed_with(failure);
+  }
 };
 
 void ReplayOperation::claim_nodes() {
@@ -83,6 +111,16 @@ const std::shared_ptr<GraphState>& state_of(const Graph& graph, const char* verb
   return state;
 }
 
+/// The same for what only a device can do.
+const std::shared_ptr<GraphState>& device_state_of(const Graph& graph, const char* verb) {
+  const auto& state = state_of(graph, verb);
+  if (!state->logical) {
+    throw Failure(make_failure(Errc::not_initialized, verb, state->recording->name(),
+                               "the graph was made without a device"));
+  }
+  return state;
+}
+
 Operation* make_replay(const std::shared_ptr<GraphState>& state) {
   return state->logical->core->make<ReplayOperation>(0, state);
 }
@@ -114,6 +152,12 @@ std::shared_ptr<GraphState> GraphState::make(std::shared_ptr<LogicalStream> logi
   return std::shared_ptr<GraphState>(owned, dispose);
 }
 
+std::shared_ptr<GraphState> GraphState::make_on_paper(std::shared_ptr<const Recording> recording) {
+  std::shared_ptr<GraphState> graph(new GraphState);
+  graph->recording = std::move(recording);
+  return graph;
+}
+
 void GraphState::note_failure(const FailurePtr& failure, bool while_running) noexcept {
   (while_running ? failed : refused).fetch_add(1, std::memory_order_relaxed);
   const std::lock_guard lock(mutex_);
@@ -132,18 +176,40 @@ Operation* make_replay_here(DeviceCore& core, const ReplayRequest& request) {
   return operation;
 }
 
+Operation* make_client_replay(const Client& client, const Graph& graph) {
+  const auto& stream = ClientAccess::stream(client);
+  if (!stream) throw Failure(Errc::empty_handle, "replay", "the client is empty");
+  const auto& state = device_state_of(graph, "replay");
+  if (state->logical->core != stream->core) {
+    throw Failure(Errc::wrong_device, "replay", "the graph is of another device");
+  }
+  return stream->core->make<ClientReplay>(0, state, stream);
+}
+
+bool calls_host(const Recording& recording) noexcept {
+  for (std::uint32_t i = 0; i < recording.node_count(); ++i) {
+    const Command& command = recording.node(i).command;
+    // What a child calls cannot be seen from here.
+    if (std::holds_alternative<command::HostCall>(command) ||
+        std::holds_alternative<command::RunGraph>(command)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 AsyncContext async_context(const Graph& graph, const char* verb) {
-  return state_of(graph, verb)->logical->core->async_context();
+  return device_state_of(graph, verb)->logical->core->async_context();
 }
 
 void start_replay(const Graph& graph, Reply* reply) noexcept {
-  post_accepted(reply, "replay", [&] { return make_replay(state_of(graph, "replay")); });
+  post_accepted(reply, "replay", [&] { return make_replay(device_state_of(graph, "replay")); });
 }
 
 void start_run(const Graph& graph, Reply* reply) noexcept {
   Operation* operation = nullptr;
   try {
-    operation = make_replay(state_of(graph, "run"));
+    operation = make_replay(device_state_of(graph, "run"));
   } catch (...) {
     return answer_exception(reply, "run");
   }
@@ -156,7 +222,7 @@ void start_run(const Graph& graph, Reply* reply) noexcept {
 // ---- Graph -------------------------------------------------------------------------------------
 
 void Graph::replay() const {
-  const auto& state = detail::state_of(*this, "replay");
+  const auto& state = detail::device_state_of(*this, "replay");
   detail::refuse_library_threads("replay");
   detail::BlockingReply reply;
   state->logical->core->call({.graph = state.get(), .accepted = &reply, .finished = nullptr},
@@ -164,11 +230,11 @@ void Graph::replay() const {
 }
 
 bool Graph::try_replay() const {
-  return detail::try_post(detail::make_replay(detail::state_of(*this, "replay")));
+  return detail::try_post(detail::make_replay(detail::device_state_of(*this, "replay")));
 }
 
 void Graph::run() const {
-  const auto& state = detail::state_of(*this, "run");
+  const auto& state = detail::device_state_of(*this, "run");
   detail::refuse_library_threads("run");
   detail::BlockingReply reply;
   state->logical->core->call({.graph = state.get(), .accepted = nullptr, .finished = &reply},
@@ -185,6 +251,14 @@ Future<void> Graph::async_run() const {
       *this, [this](Reply* reply) noexcept { detail::start_run(*this, reply); });
 }
 
+void Client::replay(const Graph& graph) const {
+  detail::refuse_library_threads("replay");
+  detail::Operation* const operation = detail::make_client_replay(*this, graph);
+  detail::BlockingReply reply;
+  operation->accepted = Completion(&reply);
+  operation->logical->core->call(operation, reply);
+}
+
 std::string_view Graph::name() const noexcept {
   return state_ ? state_->recording->name() : std::string_view{};
 }
@@ -193,8 +267,16 @@ std::uint32_t Graph::node_count() const noexcept {
   return state_ ? state_->recording->node_count() : 0;
 }
 
+std::size_t Graph::edge_count() const noexcept {
+  return state_ ? state_->recording->edge_count() : 0;
+}
+
+bool Graph::has_device() const noexcept {
+  return state_ && state_->logical;
+}
+
 std::uint64_t Graph::guarded_bytes() const noexcept {
-  return state_ ? state_->recording->guarded_bytes() : 0;
+  return has_device() ? state_->recording->guarded_bytes() : 0;
 }
 
 std::string Graph::to_dot() const {

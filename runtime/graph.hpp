@@ -5,6 +5,7 @@
 #include <reprise/runtime/future.hpp>
 #include <reprise/runtime/options.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <memory>
@@ -28,8 +29,9 @@ struct GraphStatistics {
 /// A sealed recording and its executable form on one device: launches, copies, fills, writes and
 /// host calls that replay() dispatches again against the buffers they were captured with.
 ///
-/// Client::capture() and stop_capture() make one. Names, addresses and order were fixed then, so a
-/// replay looks nothing up. It always runs on a logical stream of its own, whoever calls.
+/// Client::capture(), stop_capture() and GraphBuilder::instantiate() make one. Names, addresses and
+/// order were fixed then, so a replay looks nothing up. It always runs on a logical stream of its
+/// own, whoever calls.
 ///
 /// Lifetime  A Graph is a handle; copies share one recording. While any copy lives, or any replay
 ///           is in flight, every byte it touches stays allocated and guarded. Dropping the last
@@ -55,7 +57,7 @@ public:
   ///
   /// Errc::skipped      an input carries a failure; the Failure names its root.
   /// Errc::refused      the backend refused it; the write set carries that until a replay lands.
-  /// Errc::empty_graph, closed, device_lost
+  /// Errc::empty_graph, not_initialized (made without a device), closed, device_lost
   void replay() const;
   /// The same; false if it would have had to wait for room. An enqueue failure then lands on the
   /// memory and in last_failure().
@@ -80,6 +82,12 @@ public:
   std::string_view name() const noexcept;
   /// Nodes. Zero-byte copies and empty grids are dropped while recording.
   std::uint32_t node_count() const noexcept;
+  /// Pairs of nodes of which one must have finished before the other starts, without those that
+  /// others imply.
+  std::size_t edge_count() const noexcept;
+  /// False for an empty handle and for what GraphBuilder::instantiate() made without a device:
+  /// replays of the latter fail with Errc::not_initialized.
+  bool has_device() const noexcept;
   /// Bytes that stay out of the pool because this recording lives. Overlaps count once.
   std::uint64_t guarded_bytes() const noexcept;
   /// The nodes and their order as a DOT digraph.

@@ -25,8 +25,10 @@ struct GraphState : ControlNode, std::enable_shared_from_this<GraphState> {
   /// Throws std::bad_alloc.
   static std::shared_ptr<GraphState> make(std::shared_ptr<LogicalStream> logical,
                                           std::shared_ptr<const Recording> recording);
+  /// One without a device: no stream, no program, no order. Throws std::bad_alloc.
+  static std::shared_ptr<GraphState> make_on_paper(std::shared_ptr<const Recording> recording);
 
-  std::shared_ptr<LogicalStream> logical;
+  std::shared_ptr<LogicalStream> logical;  ///< Null without a device.
   std::shared_ptr<const Recording> recording;
   std::unique_ptr<GraphProgram> program;
   /// The byte sets of one replay: what it reads from outside, then what it writes.
@@ -50,6 +52,9 @@ private:
   mutable std::mutex mutex_;  // guards last_failure_
   FailurePtr last_failure_;
 };
+
+/// Whether a node of `recording` calls the host, or might.
+bool calls_host(const Recording& recording) noexcept;
 
 /// The operation of a replay, made by the device thread. Throws std::bad_alloc.
 Operation* make_replay_here(DeviceCore& core, const ReplayRequest& request);

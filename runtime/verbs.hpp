@@ -135,6 +135,7 @@ Operation* make_fill(const Client& client, const Buffer& buffer, std::uint64_t p
                      std::uint32_t pattern_bytes, const char* verb);
 Operation* make_write(const Client& client, const Buffer& buffer, HostBytes bytes);
 Operation* make_write(const Client& client, const Buffer& buffer, KeptBytes bytes);
+Operation* make_client_replay(const Client& client, const Graph& graph);
 Operation* make_host_call(const Client& client, const ByteSets& sets,
                           std::function<void()> function);
 

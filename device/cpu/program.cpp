@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <memory>
+#include <utility>
 
 namespace reprise::detail {
 
@@ -29,7 +31,7 @@ struct CpuProgram::SplitNode {
 
 struct CpuProgram::ChildNode {
   CpuProgram* program;
-  const command::RunGraph* child;
+  std::unique_ptr<CpuProgram> child;
 };
 
 /// The bodies of nodes that are no kernels of one block.
@@ -49,10 +51,9 @@ public:
   }
   static void child(const void* what, const std::byte*, const Block&) {
     const auto& node = *static_cast<const ChildNode*>(what);
-    auto& program = static_cast<CpuProgram&>(*node.child->program);
     std::atomic<const void*> at{nullptr};
     std::vector<NodeOutcome> outcomes;
-    FailurePtr failure = program.run(node.program->stream_, at, outcomes);
+    FailurePtr failure = node.child->run(node.program->stream_, at, outcomes);
     if (failure) throw ChildFailed{std::move(failure)};
   }
 };
@@ -103,14 +104,21 @@ void CpuProgram::add(const PlanNode& plan, std::uint32_t index) {
   } else if (const auto* host = std::get_if<command::HostCall>(&command)) {
     add_call(&Calls::host_call, host, index);
   } else if (const auto* graph = std::get_if<command::RunGraph>(&command)) {
-    child_nodes_.push_back({this, graph});
+    // Lowered anew: a program is run once at a time, and the graph may be replayed or be a child of
+    // others meanwhile.
+    const auto& program = static_cast<const CpuProgram&>(*graph->program);
+    child_nodes_.push_back(
+        {this, std::make_unique<CpuProgram>(GraphPlan{program.plan_, program.name_}, splitter_)});
     add_call(&Calls::child, &child_nodes_.back(), index);
   }
 }
 
 std::uint64_t CpuProgram::bytes() const noexcept {
-  return sizeof *this + nodes_.capacity() * sizeof(Node) +
-         split_nodes_.capacity() * sizeof(SplitNode) + child_nodes_.capacity() * sizeof(ChildNode);
+  std::uint64_t bytes = sizeof *this + nodes_.capacity() * sizeof(Node) +
+                        split_nodes_.capacity() * sizeof(SplitNode) +
+                        child_nodes_.capacity() * sizeof(ChildNode);
+  for (const ChildNode& node : child_nodes_) bytes += node.child->bytes();
+  return bytes;
 }
 
 std::string_view CpuProgram::name_at(const void* at) const noexcept {
