@@ -110,6 +110,11 @@ void GraphSpec::depend(std::uint32_t node, std::uint32_t on) {
   ++edge_count_;
 }
 
+void GraphSpec::set_name(std::uint32_t index, std::string_view name) {
+  (void)node(index);
+  nodes_[index].name = name;
+}
+
 void GraphSpec::reject(const SpecNode& node, Errc code, std::string_view message) const {
   throw Failure(make_failure(code, verb_for(node.kind), label_for(node_count(), node), message));
 }

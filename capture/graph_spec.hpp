@@ -122,6 +122,8 @@ public:
   /// Errc::out_of_range       no such node
   /// Errc::invalid_argument   a node after itself
   void depend(std::uint32_t node, std::uint32_t on);
+  /// Errc::out_of_range
+  void set_name(std::uint32_t node, std::string_view name);
 
   SpecEdges edges() const noexcept { return edges_; }
   std::uint32_t node_count() const noexcept { return static_cast<std::uint32_t>(nodes_.size()); }

@@ -103,6 +103,8 @@ public:
   void abort_capture(Operation& operation);
   /// The recording function threw: like abort, but what was recorded is marked as never started.
   void abandon_capture(Operation& operation);
+  /// What the next command recorded on the operation's stream is in a graph by hand.
+  void place_next(Operation& operation, NodePlace& place);
   void lowered(Operation& operation, const FailurePtr& failure) noexcept;
   bool is_recording(const Operation& operation) const noexcept;
   void release_graph(GraphState& graph) noexcept;

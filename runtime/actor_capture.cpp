@@ -133,7 +133,8 @@ private:
 void Actor::close_window(LogicalStream& logical, const FailurePtr& failure, bool claim) noexcept {
   const std::unique_ptr<Window> window = std::move(logical.device.window);
   window->capture.abort();
-  if (!claim) return;
+  // A graph by hand that does not come about has promised nothing of any bytes.
+  if (!claim || window->built) return;
   try {
     auto set = window->recorder.write_set();
     if (!set) throw std::bad_alloc();
@@ -165,6 +166,39 @@ void Actor::close_stream(LogicalStream& logical) noexcept {
 
 // ---- recording ---------------------------------------------------------------------------------
 
+void Actor::place_next(Operation& operation, NodePlace& place) {
+  HandBuilt& built = *window_of(operation)->built;
+  // Who was told a place and left no node stands for what it follows.
+  if (built.is_told) built.stands_for[built.next.node] = built.after;
+  built.next = std::move(place);
+  built.is_told = true;
+  if (built.next.node >= built.stands_for.size()) built.stands_for.resize(built.next.node + 1);
+  built.after.clear();
+  for (const std::uint32_t on : built.next.after) {
+    if (on >= built.stands_for.size())
+      continue;  // Its place found no memory: the window is doomed.
+    const auto& nodes = built.stands_for[on];
+    built.after.insert(built.after.end(), nodes.begin(), nodes.end());
+  }
+  done(operation);
+}
+
+namespace {
+
+void put_in_place(RecordedNode& node, const HandBuilt& built) noexcept {
+  node.after = built.after;
+  node.order = built.next.order;
+  node.name = built.next.name;
+  node.where = built.next.where;
+}
+
+void was_placed(HandBuilt& built, std::uint32_t number) {
+  built.stands_for[built.next.node] = {number};
+  built.is_told = false;
+}
+
+}  // namespace
+
 void Actor::record(Operation& operation, Window& window) {
   const auto doom = [&](FailurePtr failure) {
     window.capture.fail(failure);
@@ -195,10 +229,13 @@ void Actor::record(Operation& operation, Window& window) {
   node.name = operation.name().empty() ? std::string_view{operation.verb} : operation.name();
   node.where = operation.where;
   operation.describe(node, window.recorder);
-  if (auto added = window.recorder.add(std::move(node)); !added) {
+  if (window.built) put_in_place(node, *window.built);
+  const auto added = window.recorder.add(std::move(node));
+  if (!added) {
     return doom(
         make_failure(added.error().code, operation.verb, operation.name(), added.error().message));
   }
+  if (window.built && *added != Recorder::no_node) was_placed(*window.built, *added);
   for (const Touch& touch : operation.touches) {
     const HoldRange range{touch.hold, touch.range};
     window.capture.record({&range, 1});

@@ -87,7 +87,7 @@ public:
 };
 
 /// A client on a new stream that records already.
-Client open_window(const Client& client, const CaptureOptions& options) {
+Client open_window(const Client& client, const CaptureOptions& options, bool by_hand = false) {
   DeviceCore& core = *stream_of(client, "capture")->core;
   if (core.is_closed()) throw Failure(DeviceCore::closed_failure("capture"));
   auto stream = core.make_stream(Priority::normal);
@@ -97,6 +97,7 @@ Client open_window(const Client& client, const CaptureOptions& options) {
   auto opened = window->capture.prepare(stream->id, true);
   if (opened) opened = window->capture.begin();
   REPRISE_CHECK(opened.has_value(), "the window of a new stream does not open");
+  if (by_hand) window->built = std::make_unique<HandBuilt>();
   stream->device.window = std::move(window);
   return ClientAccess::make(std::move(stream));
 }
@@ -144,9 +145,10 @@ void start_abort_capture(const Client& client, Reply* reply) noexcept {
   post_accepted(reply, "abort_capture", [&] { return make_abort(client); });
 }
 
-Graph capture(const Client& client, RecordFunction function, const CaptureOptions& options) {
-  refuse_library_threads("capture");
-  Client inside = open_window(client, options);
+namespace {
+
+/// `inside` records already.
+Graph record_scope(Client inside, RecordFunction function) {
   try {
     function.call(function.context, inside);
   } catch (...) {
@@ -156,6 +158,31 @@ Graph capture(const Client& client, RecordFunction function, const CaptureOption
     throw;
   }
   return inside.stop_capture();
+}
+
+}  // namespace
+
+Graph capture(const Client& client, RecordFunction function, const CaptureOptions& options) {
+  refuse_library_threads("capture");
+  return record_scope(open_window(client, options), function);
+}
+
+Graph build(const Client& client, RecordFunction function, std::string_view name) {
+  refuse_library_threads("instantiate");
+  try {
+    return record_scope(open_window(client, {.name = name}, true), function);
+  } catch (const Failure& failure) {
+    // What doomed the window is what the caller has to know.
+    if (failure.errc() != Errc::capture_doomed || !failure.record().cause) throw;
+    throw Failure(failure.record().cause);
+  }
+}
+
+void place_next(const Client& inside, NodePlace place) {
+  post(make_call(stream_of(inside, "instantiate"), "instantiate",
+                 [place = std::move(place)](Actor& actor, Operation& self) mutable {
+                   actor.place_next(self, place);
+                 }));
 }
 
 void start_capture(const Client& client, RecordFunction function, const CaptureOptions& options,

@@ -31,6 +31,7 @@ class Operation;
 class ReplayOrder;
 struct EventState;
 struct GraphState;
+struct NodePlace;
 struct Window;
 
 /// Counts for others to read what one thread alone counts.

@@ -15,6 +15,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -38,6 +39,7 @@ class DeviceCore;
 class LogicalStream;
 class Operation;
 struct CloseRequest;
+struct NodePlace;
 
 /// `count` elements of T in bytes; Failure never_fits if that overflows.
 std::uint64_t checked_bytes(const char* verb, std::uint64_t count, std::uint64_t element);
@@ -216,6 +218,9 @@ RecordFunction record_function(F& function) {
           const_cast<void*>(static_cast<const void*>(std::addressof(function)))};
 }
 Graph capture(const Client& client, RecordFunction function, const CaptureOptions& options);
+/// The same for a graph by hand: place_next() comes before each command. A failure marks no bytes.
+Graph build(const Client& client, RecordFunction function, std::string_view name);
+void place_next(const Client& inside, NodePlace place);
 /// Calls `function` before it returns.
 void start_capture(const Client& client, RecordFunction function, const CaptureOptions& options,
                    ValueReply<Graph>& reply) noexcept;

@@ -9,8 +9,28 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 namespace reprise::detail {
+
+/// The place of a node of a graph by hand, by the numbers of its builder.
+struct NodePlace {
+  std::uint32_t node = 0;
+  NodeOrder order = NodeOrder::automatic;
+  std::vector<std::uint32_t> after;
+  std::string name;
+  SourceLocation where;
+};
+
+/// What a window knows while a graph by hand is recorded: for the next command its place, told just
+/// before; and which nodes of the recording stand for each node of the builder: itself, or if it
+/// does nothing and left none, those that it follows.
+struct HandBuilt {
+  NodePlace next;
+  bool is_told = false;
+  std::vector<std::uint32_t> after;  ///< Of the next, by the numbers of the recording.
+  std::vector<std::vector<std::uint32_t>> stands_for;
+};
 
 /// A capture of one logical stream, from prepare to its end.
 ///
@@ -29,6 +49,8 @@ struct Window {
   std::string name;
   /// The records stay, so that no other allocation gets one's address while the window is open.
   std::unordered_map<const Hold*, WeakHold> fresh;
+  /// A graph by hand; null: a capture.
+  std::unique_ptr<HandBuilt> built;
   FailurePtr warm_up_failure;  ///< Of the first command refused while prepared.
 };
 
