@@ -60,7 +60,10 @@ public:
 
   void accept(Actor& actor) override {
     if (!actor.is_recording(*this)) {
-      logical = graph_->logical;
+      // It runs on the graph's stream, after what was submitted on the client's and before what
+      // comes there.
+      through_ = std::exchange(logical, graph_->logical);
+      if (!waits_for.add(through_->device.last)) throw std::bad_alloc();
       return ReplayOperation::accept(actor);
     }
     if (graph_->recording->node_count() == 0) return actor.done(*this);
@@ -71,10 +74,17 @@ public:
     node.retained = graph_;
     if (calls_host(*graph_->recording)) node.order = NodeOrder::barrier;
   }
+  void was_accepted(Actor& actor) noexcept override {
+    if (through_) through_->device.last = {stream, position};
+    ReplayOperation::was_accepted(actor);
+  }
   /// In a window it is the window that failed.
   void failed_with(const FailurePtr& failure) noexcept override {
     if (logical == graph_->logical) ReplayOperation::failed_with(failure);
   }
+
+private:
+  std::shared_ptr<LogicalStream> through_;  // Of the client; null in a window.
 };
 
 void ReplayOperation::claim_nodes() {

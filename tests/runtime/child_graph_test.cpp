@@ -2,6 +2,7 @@
 #include <reprise/runtime/graph.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/gate.hpp"
 #include "support/kernels.hpp"
 
 #include <catch2/catch.hpp>
@@ -61,6 +62,28 @@ TEST_CASE("a replay through a client that does not record is an ordinary one [B9
   CHECK(code_of([&] { Client{}.replay(graph); }) == Errc::empty_handle);
   const Device other = bench.runtime.open("cpu:1");
   CHECK(code_of([&] { other.client().replay(graph); }) == Errc::wrong_device);
+}
+
+TEST_CASE("waiting for a stream waits for the replays that were submitted on it [B90]",
+          "[runtime]") {
+  Bench bench;
+  const Client client = bench.client.fork();
+  test::Gate gate;
+  std::atomic<bool> done{false};
+  const Graph graph = bench.client.capture([&](Client& c) {
+    c.host_call({}, [&] {
+      gate.pass();
+      done = true;
+    });
+  });
+  client.replay(graph);
+  gate.wait_for_arrivals();
+  auto waited = client.async_synchronize();
+  bench.client.flush();
+  CHECK_FALSE(waited.ready());
+  gate.open();
+  waited.get();
+  CHECK(done);
 }
 
 TEST_CASE("a replay in a window is recorded as one node, in the order of its bytes [I24] [I25]",
