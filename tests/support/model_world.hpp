@@ -41,7 +41,8 @@ private:
   struct Marked {
     Event real;
     Codes codes = 0;
-    StreamPtr recording = {};  ///< The stream, if it was recording then.
+    bool in_window = false;
+    std::weak_ptr<model::Stream> stream = {};  ///< Weak, as its last client is looked for.
   };
   struct PendingRead {
     Future<std::vector<std::uint8_t>> future;

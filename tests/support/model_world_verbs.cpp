@@ -216,16 +216,16 @@ void World::client(const Op& op) {
               [&] { stream.real.synchronize(); });
       break;
     case Code::record:
-      events_[op.a % events_.size()] =
-          Marked{stream.real.record(), stream.model->newest,
-                 stream.model->is_recording() ? stream.model : StreamPtr{}};
+      events_[op.a % events_.size()] = Marked{stream.real.record(), stream.model->newest,
+                                              stream.model->is_recording(), stream.model};
       break;
     default: {
       const auto& event = events_[op.a % events_.size()];
       if (!event) return;
       stream.real.wait(event->real);
       // Nobody is told that a posted verb was refused but who closes the window.
-      if (stream.model->is_recording() && event->recording != stream.model) {
+      const bool own = event->in_window && event->stream.lock() == stream.model;
+      if (stream.model->is_recording() && !own) {
         model_.doom(*stream.model, code(Errc::capture_refused));
       }
     }
@@ -246,7 +246,7 @@ void World::device(const Op& op) {
     default: {
       const auto& event = events_[op.a % events_.size()];
       if (!event) return;
-      const Expected expected = event->recording ? Expected{code(Errc::capture_refused), false}
+      const Expected expected = event->in_window ? Expected{code(Errc::capture_refused), false}
                                                  : Expected{event->codes, event->codes == 0};
       attempt(expected, [&] { event->real.wait(); });
     }
