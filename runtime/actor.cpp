@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/runtime/actor.hpp>
 
-#include <reprise/runtime/cross_copy.hpp>
 #include <reprise/runtime/event_state.hpp>
 #include <reprise/runtime/graph_state.hpp>
-#include <reprise/runtime/transfer.hpp>
 #include <reprise/runtime/window.hpp>
 
 #include <algorithm>
@@ -15,7 +13,7 @@ namespace reprise::detail {
 namespace {
 
 constexpr std::uint32_t commands_per_step = 32;
-// A control lane is looked at in so many busy steps at least.
+// The control lane is looked at once in so many busy steps, and in every other.
 constexpr std::uint32_t steps_per_control = 8;
 // So much enqueued work is kicked off without waiting for a quiet moment.
 constexpr std::uint32_t kick_at_most = 16;
@@ -210,9 +208,7 @@ void Actor::answer_left_behind() noexcept {
     operation.failed_with(failure);
     operation.accepted(failure);
     operation.finish(failure);
-    if (auto* const chunk = dynamic_cast<ChunkOperation*>(&operation)) {
-      settle_transfer(chunk->transfer());
-    }
+    operation.left_behind(*this);
   }
 }
 
@@ -418,15 +414,14 @@ void Actor::restore(Operation& operation) {
 }
 
 void Actor::on_failed(Operation& operation) noexcept {
-  if (auto* const gate = dynamic_cast<Gate*>(&operation)) {
-    const Gate::Verdict verdict = gate->judge();
-    if (verdict == Gate::Verdict::waits) return;
-    if (verdict == Gate::Verdict::opens) {
+  switch (operation.judge()) {
+    case Operation::Verdict::waits: return;
+    case Operation::Verdict::opens:
       operation.failure = nullptr;
       backend_.resume(operation.stream);
       ++unkicked_;
       return;
-    }
+    case Operation::Verdict::failed: break;
   }
   if (operation.failure->exception) core_.shared().keep(operation.failure);
   add_one(core_.counters().failed);

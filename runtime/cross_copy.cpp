@@ -100,7 +100,7 @@ private:
 };
 
 /// The write on the destination's device.
-class CrossCopy final : public Operation, public Gate {
+class CrossCopy final : public Operation {
 public:
   CrossCopy(Touch to, std::shared_ptr<Rendezvous> at, const std::string& source) noexcept
       : Operation("copy"), to_(std::move(to)), at_(std::move(at)), source_(source) {

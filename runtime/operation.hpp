@@ -106,8 +106,9 @@ struct ReplayRequest {
 /// One submitted command, from the caller's verb until it is retired: the record in the ring, in
 /// the journal and in the backend's hands.
 ///
-/// Lifetime  Made by the submitter in a pooled block, owned by the device from its ticket on,
-///           freed by the device thread when the work is finished and judged.
+/// Lifetime  Made by the submitter in a pooled block, or by the device thread for a caller who is
+///           blocked; owned by the device from its ticket on, freed by the device thread when the
+///           work is finished and judged.
 class Operation : public Work, public ControlNode {
 public:
   explicit Operation(const char* verb_) noexcept : verb(verb_) {}
@@ -141,6 +142,16 @@ public:
   virtual void was_accepted(Actor& /*actor*/) noexcept {}
   /// It was refused, skipped, or failed while running.
   virtual void failed_with(const FailurePtr& /*failure*/) noexcept {}
+  /// What it means that it failed while running, which holds its stream.
+  enum class Verdict : std::uint8_t {
+    failed,  ///< That it has failed; Work::failure says why.
+    waits,   ///< That it came too early, for something outside of its device, which will bring it
+             ///< to Actor::on_failed() again.
+    opens,   ///< That it is to be run again, and will succeed.
+  };
+  virtual Verdict judge() noexcept { return Verdict::failed; }
+  /// The device has ended without coming to it, and its completions are answered.
+  virtual void left_behind(Actor& /*actor*/) noexcept {}
   /// Called on the device thread when the operation leaves, whatever became of it.
   virtual void retired(Actor& /*actor*/) noexcept {}
 

@@ -65,6 +65,10 @@ void ChunkOperation::accept(Actor& actor) {
   actor.open_transfer(*this);
 }
 
+void ChunkOperation::left_behind(Actor& actor) noexcept {
+  actor.settle_transfer(*transfer_);
+}
+
 void ChunkOperation::retired(Actor& actor) noexcept {
   actor.settle_transfer(*transfer_);
 }

@@ -103,6 +103,7 @@ public:
   void accept(Actor& actor) override;
   void failed_with(const FailurePtr& failure) noexcept override { transfer_->fail(failure); }
   const Claim* doomed_by() const noexcept override { return transfer_->device.doom.get(); }
+  void left_behind(Actor& actor) noexcept override;
   void retired(Actor& actor) noexcept override;
 
   Transfer& transfer() noexcept { return *transfer_; }
