@@ -63,7 +63,8 @@ TEST_CASE("a memory report says which graph guards which bytes and what for [I18
   CHECK(two.ranges.at(0) == GuardedRange{{0, 400}, Access::reads, 128, 1});
   CHECK(two.ranges.at(1).access == (Access::reads | Access::may_write));
 
-  // What the first alone guarded goes with it and its buffer.
+  // What the first alone guarded goes with it and its buffer, which no command uses any more.
+  client.synchronize();
   y.reset();
   first.reset();
   const MemoryReport after = device.memory_report();
