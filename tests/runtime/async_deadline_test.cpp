@@ -4,6 +4,7 @@
 #include <reprise/device/seeded_host.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/kernels.hpp"
 #include "support/seed.hpp"
 
@@ -16,22 +17,13 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using Floats = std::vector<float>;
 using boost::system::error_code;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
 
 /// A device on a virtual clock, and handlers that note the outcome.
 struct Rig {

@@ -2,6 +2,7 @@
 #include <reprise/runtime/client.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
 
@@ -16,20 +17,11 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using test::add_one;
 using Floats = std::vector<float>;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
 
 DeviceOptions with_workers(std::uint32_t workers) {
   DeviceOptions options;

@@ -5,6 +5,7 @@
 #include <reprise/runtime/async.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
 #include "support/seed.hpp"
@@ -25,23 +26,10 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using Floats = std::vector<float>;
-
-namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
-
-}  // namespace
 
 TEST_CASE("an asynchronous drain completes when everything is finished, again and again [D5] [I31]",
           "[runtime]") {

@@ -4,6 +4,7 @@
 #include <reprise/device/seeded_host.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
 #include "support/seed.hpp"
@@ -19,20 +20,11 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using namespace std::chrono_literals;
 using Floats = std::vector<float>;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
 
 /// Two devices of one runtime, of which one may be held up.
 struct Pair {

@@ -2,6 +2,7 @@
 #include <reprise/runtime/graph.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
 
@@ -13,21 +14,12 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using test::add_one;
 using test::mul_two;
 using Floats = std::vector<float>;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
 
 struct Bench {
   explicit Bench(std::uint32_t workers = 1) {

@@ -3,6 +3,7 @@
 
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
 
@@ -15,19 +16,10 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using Floats = std::vector<float>;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
 
 /// Memory of the caller's that notes its release.
 struct Lent {

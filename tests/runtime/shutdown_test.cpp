@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
 
@@ -12,19 +13,10 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using Floats = std::vector<float>;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
 
 DeviceOptions one_worker() {
   DeviceOptions options;

@@ -5,6 +5,7 @@
 #include <reprise/runtime/make_call.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
 #include "support/watched_backend.hpp"
@@ -20,6 +21,7 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using Floats = std::vector<float>;
 using test::WatchedBackend;
 using test::WatchedDevice;
@@ -43,16 +45,6 @@ Floats counted(float from) {
   Floats values(many);
   std::iota(values.begin(), values.end(), from);
   return values;
-}
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
 }
 
 /// Plays the caller of a large write, one chunk at a time.
