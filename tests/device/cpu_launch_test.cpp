@@ -186,6 +186,7 @@ TEST_CASE("a spread launch has not finished while one of its blocks still runs",
   constexpr int n = 40;
   Gate meeting;
   Gate hold;
+  std::atomic<bool> held{false};
   std::atomic<bool> moved_on{false};
   std::atomic<bool> too_early{false};
   std::thread::id owner;
@@ -195,7 +196,8 @@ TEST_CASE("a spread launch has not finished while one of its blocks still runs",
                           return;
                         }
                         meeting.pass(2);
-                        if (std::this_thread::get_id() != owner && hold.arrivals() == 0) {
+                        // One of the two others at most: the third worker is needed below.
+                        if (std::this_thread::get_id() != owner && !held.exchange(true)) {
                           hold.pass();
                           too_early = moved_on.load();
                         }
