@@ -10,6 +10,7 @@
 
 #include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -26,8 +27,10 @@ const std::shared_ptr<LogicalStream>& stream_of(const Client& client, const char
 }
 
 Operation* make_prepare(const Client& client, const CaptureOptions& options) {
+  const auto& stream = stream_of(client, "prepare_capture");
+  stream->captures.store(true, std::memory_order_relaxed);
   return make_call(
-      stream_of(client, "prepare_capture"), "prepare_capture",
+      stream, "prepare_capture",
       [growth = options.growth, name = std::string(options.name)](Actor& actor, Operation& self) {
         actor.prepare_capture(self, growth, name);
       });
@@ -99,6 +102,7 @@ Client open_window(const Client& client, const CaptureOptions& options, bool by_
   REPRISE_CHECK(opened.has_value(), "the window of a new stream does not open");
   if (by_hand) window->built = std::make_unique<HandBuilt>();
   stream->device.window = std::move(window);
+  stream->captures.store(true, std::memory_order_relaxed);
   return ClientAccess::make(std::move(stream));
 }
 
@@ -121,6 +125,18 @@ FailurePtr recording_failure(DeviceCore& core) noexcept {
 }
 
 }  // namespace
+
+ClientStream::~ClientStream() {
+  if (!logical->captures.load(std::memory_order_relaxed)) return;
+  try {
+    logical->core->post_async(make_call(logical, "capture", [](Actor& actor, Operation& self) {
+      actor.close_stream(*self.logical);
+      actor.done(self);
+    }));
+  } catch (const std::bad_alloc&) {
+    // The stream itself goes soon, and its window with it.
+  }
+}
 
 void start_prepare_capture(const Client& client, const CaptureOptions& options,
                            Reply* reply) noexcept {

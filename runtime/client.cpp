@@ -14,6 +14,7 @@ namespace reprise {
 
 using detail::Actor;
 using detail::BlockingReply;
+using detail::ClientAccess;
 using detail::DeviceCore;
 using detail::LogicalStream;
 using detail::Operation;
@@ -63,31 +64,36 @@ auto restoring(const std::shared_ptr<LogicalStream>& stream, std::span<const Buf
 }  // namespace
 
 StreamId Client::stream() const noexcept {
-  return stream_ ? stream_->id : 0;
+  const auto& stream = ClientAccess::stream(*this);
+  return stream ? stream->id : 0;
 }
 
 Client Client::fork(Priority priority) const {
-  return Client{stream_of(stream_, "fork").core->make_stream(priority)};
+  return ClientAccess::make(
+      stream_of(ClientAccess::stream(*this), "fork").core->make_stream(priority));
 }
 
 Client Client::on(const Client& other) const {
-  if (stream_of(stream_, "on").core != stream_of(other.stream_, "on").core) {
+  if (stream_of(ClientAccess::stream(*this), "on").core !=
+      stream_of(ClientAccess::stream(other), "on").core) {
     throw Failure(Errc::wrong_device, "on", "the stream is of another device");
   }
   return other;
 }
 
 bool Client::is_capturing() const noexcept {
-  return stream_ && !stream_->core->is_closed() &&
-         stream_->core->captures().status().is_capturing(stream_->id);
+  const auto& stream = ClientAccess::stream(*this);
+  return stream && !stream->core->is_closed() &&
+         stream->core->captures().status().is_capturing(stream->id);
 }
 
 // ---- answers -----------------------------------------------------------------------------------
 
 Health Client::check(std::span<const Buffer> buffers) const {
-  const auto touches = touches_of(stream_of(stream_, "check"), buffers, Access::reads, "check");
+  const auto touches =
+      touches_of(stream_of(ClientAccess::stream(*this), "check"), buffers, Access::reads, "check");
   Health health = Health::clean;
-  ask(stream_, "check", [&](Actor& actor, Operation& self) {
+  ask(ClientAccess::stream(*this), "check", [&](Actor& actor, Operation& self) {
     health = actor.health(touches);
     actor.done(self);
   });
@@ -95,10 +101,10 @@ Health Client::check(std::span<const Buffer> buffers) const {
 }
 
 FailurePtr Client::failure(const Buffer& buffer) const {
-  const auto touches =
-      touches_of(stream_of(stream_, "failure"), {&buffer, 1}, Access::reads, "failure");
+  const auto touches = touches_of(stream_of(ClientAccess::stream(*this), "failure"), {&buffer, 1},
+                                  Access::reads, "failure");
   FailurePtr found;
-  ask(stream_, "failure", [&](Actor& actor, Operation& self) {
+  ask(ClientAccess::stream(*this), "failure", [&](Actor& actor, Operation& self) {
     for (const Touch& touch : touches) {
       if (const Claim* claim = touch.hold->device.taint.first(touch.range)) {
         found = report(*claim, "read");
@@ -110,7 +116,7 @@ FailurePtr Client::failure(const Buffer& buffer) const {
 }
 
 void Client::restore(std::span<const Buffer> buffers) const {
-  ask(stream_, "restore", restoring(stream_, buffers));
+  ask(ClientAccess::stream(*this), "restore", restoring(ClientAccess::stream(*this), buffers));
 }
 
 void detail::start_check(const Client& client, std::span<const Buffer> buffers,
@@ -135,15 +141,17 @@ void detail::start_restore(const Client& client, std::span<const Buffer> buffers
 }
 
 void Client::flush() const {
-  ask(stream_, "flush", [](Actor& actor, Operation& self) { actor.done(self); });
+  ask(ClientAccess::stream(*this), "flush",
+      [](Actor& actor, Operation& self) { actor.done(self); });
 }
 
 void Client::synchronize() const {
-  DeviceCore& core = *stream_of(stream_, "synchronize").core;
+  DeviceCore& core = *stream_of(ClientAccess::stream(*this), "synchronize").core;
   detail::refuse_library_threads("synchronize");
   BlockingReply reply;
-  Operation* const operation = detail::make_call(
-      stream_, "synchronize", [](Actor& actor, Operation& self) { actor.synchronize(self); });
+  Operation* const operation =
+      detail::make_call(ClientAccess::stream(*this), "synchronize",
+                        [](Actor& actor, Operation& self) { actor.synchronize(self); });
   operation->finished = Completion(&reply);
   core.call(operation, reply);
 }

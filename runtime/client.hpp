@@ -27,7 +27,8 @@ namespace reprise {
 
 namespace detail {
 struct ClientAccess;
-}
+struct ClientStream;
+}  // namespace detail
 
 /// What Client::check() says of some buffers.
 enum class Health : std::uint8_t {
@@ -75,7 +76,7 @@ public:
   /// Refers to nothing; verbs answer Errc::empty_handle.
   Client() noexcept = default;
 
-  explicit operator bool() const noexcept { return stream_ != nullptr; }
+  explicit operator bool() const noexcept { return shared_ != nullptr; }
   /// The logical stream's number.
   StreamId stream() const noexcept;
   /// A client on a new stream of the same device.
@@ -398,8 +399,8 @@ public:
 
 private:
   friend struct detail::ClientAccess;
-  explicit Client(std::shared_ptr<detail::LogicalStream> stream) noexcept
-      : stream_(std::move(stream)) {}
+  explicit Client(std::shared_ptr<detail::ClientStream> shared) noexcept
+      : shared_(std::move(shared)) {}
 
   template <class T>
   detail::Operation* make_fill(const Array<T>& array, const T& value) const {
@@ -410,17 +411,33 @@ private:
     return detail::make_fill(*this, array, pattern, sizeof(T), "fill");
   }
 
-  std::shared_ptr<detail::LogicalStream> stream_;
+  std::shared_ptr<detail::ClientStream> shared_;
 };
 
 namespace detail {
 
+/// What the copies of one client share; its queued commands share the stream only.
+///
+/// Lifetime  When the last copy goes, a window that is open ends at that place in the order.
+struct ClientStream {
+  explicit ClientStream(std::shared_ptr<LogicalStream> logical_) noexcept
+      : logical(std::move(logical_)) {}
+  ~ClientStream();
+  ClientStream(const ClientStream&) = delete;
+  ClientStream& operator=(const ClientStream&) = delete;
+
+  const std::shared_ptr<LogicalStream> logical;
+};
+
 struct ClientAccess {
+  /// Null of an empty client.
   static const std::shared_ptr<LogicalStream>& stream(const Client& client) noexcept {
-    return client.stream_;
+    static const std::shared_ptr<LogicalStream> none;
+    return client.shared_ ? client.shared_->logical : none;
   }
-  static Client make(std::shared_ptr<LogicalStream> stream) noexcept {
-    return Client{std::move(stream)};
+  /// Throws std::bad_alloc.
+  static Client make(std::shared_ptr<LogicalStream> stream) {
+    return Client{std::make_shared<ClientStream>(std::move(stream))};
   }
 };
 

@@ -50,8 +50,9 @@ void require_host_memory(DeviceCore& core, const char* verb) {
 
 Buffer Client::import_memory(void* data, std::uint64_t bytes,
                              std::function<void(void*)> release) const {
-  if (!stream_) throw Failure(Errc::empty_handle, "import_memory", "the client is empty");
-  DeviceCore& core = *stream_->core;
+  const auto& stream = detail::ClientAccess::stream(*this);
+  if (!stream) throw Failure(Errc::empty_handle, "import_memory", "the client is empty");
+  DeviceCore& core = *stream->core;
   require_host_memory(core, "import_memory");
   if (data == nullptr && bytes != 0) {
     throw Failure(Errc::invalid_argument, "import_memory",

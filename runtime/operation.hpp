@@ -44,7 +44,7 @@ inline void add_one(std::atomic<std::uint64_t>& counter) noexcept {
 ///
 /// Lifetime  When the last reference goes, the control lane brings it to the device thread, which
 ///           closes a window it may still have and frees it.
-/// Threads   The counters belong to everybody, `device` to the device thread.
+/// Threads   The counters and `captures` belong to everybody, `device` to the device thread.
 class LogicalStream : public ControlNode {
 public:
   static std::shared_ptr<LogicalStream> make(std::shared_ptr<DeviceCore> core, StreamId id,
@@ -69,6 +69,8 @@ public:
   const std::shared_ptr<DeviceCore> core;
   const StreamId id;
   const Priority priority;
+  /// A window was asked for at some time. Relaxed: only who had the client since then has to know.
+  std::atomic<bool> captures{false};
 
   struct Device {
     bool adopted = false;            ///< It has a home.

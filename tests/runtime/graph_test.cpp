@@ -418,11 +418,10 @@ TEST_CASE("dropping the last client of a recording stream closes its window [I26
     own.prepare_capture();
     own.start_capture();
     own.fill(out, 1.0f);
-    own.flush();
   }
-  (void)bench.device.memory_report();  // Goes the way that the last handle went.
-  CHECK_FALSE(bench.device.any_recording());
+  // At the place of the drop, though the command that was recorded is on its way still.
   CHECK(code_of([&] { (void)bench.client.read(out); }) == Errc::capture_abandoned);
+  CHECK_FALSE(bench.device.any_recording());
   bench.client.restore({out});
   CHECK(bench.client.read(out) == Floats{5});
 }

@@ -184,12 +184,10 @@ void World::graph(const Op& op) {
 
 // ---- clients -----------------------------------------------------------------------------------
 
-/// A window whose last client goes is abandoned at a time that no order says; so it is given up
-/// before.
+/// A window whose last client goes is abandoned at its place in the order.
 void World::replaced(const Stream& old) {
   if (old.model->window == nullptr || old.model.use_count() > 1) return;
-  old.real.abort_capture();
-  model_.abort(*old.model);
+  model_.abandon(*old.model, Errc::capture_abandoned);
 }
 
 void World::client(const Op& op) {
