@@ -54,7 +54,9 @@ public:
       failed,   ///< The request failed; every byte carries `failure`.
     };
     State state = State::unbound;
+    bool given_back = false;     ///< Nobody owns it, and its memory is the pool's again.
     std::uint32_t graphs = 0;    ///< Live graphs that name it: their replays look at its touches.
+    std::uint32_t queued = 0;    ///< References of commands that the device has and that let go.
     std::uint64_t address = 0;   ///< Of its first byte.
     PoolBlock* block = nullptr;  ///< In the pool; null for a zero-sized or imported one.
     FailurePtr failure;
@@ -114,6 +116,11 @@ public:
   ~HoldRef() {
     if (hold_) hold_->drop();
   }
+
+  /// Owns nothing from here on, but goes on naming the record, which the caller keeps alive by
+  /// other means until it takes the reference off by take_off().
+  void let_go() const noexcept { hold_->drop(); }
+  Hold* take_off() noexcept { return std::exchange(hold_, nullptr); }
 
   Hold* get() const noexcept { return hold_; }
   Hold* operator->() const noexcept { return hold_; }

@@ -80,10 +80,8 @@ bool Actor::step() noexcept {
   if (busy_ != 0) worked |= retire();
   if (stage_first_ != nullptr) worked |= run_stage();
   // The word belongs to whoever takes the next ticket, as long as tickets are taken.
-  if (!worked || ++steps_ % steps_per_control == 0) {
-    worked |=
-        core_.channel().drain_control([this](ControlNode& node) { node.run(node, this); }) > 0;
-  }
+  if (!worked || ++steps_ % steps_per_control == 0) worked |= serve_control();
+  if (questions_ != nullptr && core_.channel().control_is_dry()) answer_questions();
   if (worked) {
     looks_ = 0;
     if (unkicked_ >= (caller_is_near_ ? kick_at_most_for_caller : kick_at_most)) {
@@ -92,6 +90,10 @@ bool Actor::step() noexcept {
     return true;
   }
   return idle_kick();
+}
+
+bool Actor::serve_control() noexcept {
+  return core_.channel().drain_control([this](ControlNode& node) { node.run(node, this); }) > 0;
 }
 
 bool Actor::serve_ring() noexcept {
@@ -193,6 +195,10 @@ bool Actor::may_stop() noexcept {
 }
 
 void Actor::answer_left_behind() noexcept {
+  while (questions_ != nullptr) {
+    ControlNode& question = *std::exchange(questions_, questions_->next);
+    question.run(question, nullptr);
+  }
   const auto failure =
       make_failure(Errc::timed_out, "shutdown", {}, "the device did not come to this command");
   // What was ticketed before the end, and may have been overtaken by it, goes behind the rest.
@@ -518,6 +524,12 @@ void Actor::release(Operation& operation) noexcept {
     operation.logical->device.newest = nullptr;
   }
   operation.retired(*this);
+  if (operation.let_go) {
+    for (Touch& touch : operation.own_touches) {
+      Hold& hold = *touch.hold.take_off();
+      if (--hold.device.queued == 0 && hold.device.given_back) hold.forget();
+    }
+  }
   core_.discard(operation);
 }
 

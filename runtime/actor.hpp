@@ -79,6 +79,9 @@ public:
   }
   bool is_answered(StreamPoint point) const noexcept;
   Health health(std::span<const Touch> touches);
+  /// A question came by the control lane. True: it will be run once more, when everything that was
+  /// posted there before it is served; this is not that time yet.
+  bool defers(ControlNode& question) noexcept;
   /// Throws std::bad_alloc.
   MemoryReport memory_report();
   /// Throws std::bad_alloc.
@@ -148,6 +151,7 @@ private:
   void enqueue(Operation& operation);
   void note_uses(Operation& operation, StreamPoint point) noexcept;
   void note_written(Operation& operation) noexcept;
+  void let_go(Operation& operation) noexcept;
   void skip(Operation& operation, const Claim& claim);
   void keep_mark(Operation& operation) noexcept;
   void adopt(LogicalStream& logical) noexcept;
@@ -159,6 +163,8 @@ private:
   void leave_journal(Operation& operation) noexcept;
   bool retire(std::uint32_t at_most = ~std::uint32_t{0}) noexcept;
   void release(Operation& operation) noexcept;
+  bool serve_control() noexcept;
+  void answer_questions() noexcept;
   // Rest.
   void kick(StreamIndex except) noexcept;
   bool may_kick() const noexcept;
@@ -228,6 +234,9 @@ private:
   GraphState* graphs_ = nullptr;  ///< The live ones, for reports.
   std::unordered_map<const GraphState*, std::vector<Guard>> guards_;
   std::uint32_t lowering_ = 0;  ///< Recordings on the helper thread.
+
+  ControlNode* questions_ = nullptr;  ///< Deferred, newest first.
+  bool is_answering_ = false;
 };
 
 }  // namespace reprise::detail

@@ -34,9 +34,17 @@ bool Actor::bind(const Operation& operation, Hold& hold, FailurePtr& failure) {
                               .stream = logical ? logical->device.home : 0,
                               .pages = page_update(operation)};
     const auto finished = [this](StreamPoint point) { return is_finished(point); };
-    auto grant = tracer_ == nullptr
-                     ? pool_.allocate(request, finished)
-                     : tracer_->allocate(pool_, request, logical ? logical->id : 0, finished);
+    const auto allocate = [&] {
+      return tracer_ == nullptr
+                 ? pool_.allocate(request, finished)
+                 : tracer_->allocate(pool_, request, logical ? logical->id : 0, finished);
+    };
+    auto grant = allocate();
+    // What was dropped before this was asked for may lie on the control lane still.
+    while (!grant && grant.error().code != Errc::never_fits && serve_control()) {
+      REPRISE_MARK("memory_from_control_lane");
+      grant = allocate();
+    }
     if (!grant) {
       failure = make_failure(grant.error().code, operation.verb, {},
                              std::to_string(hold.size()) + " bytes: " + grant.error().message);

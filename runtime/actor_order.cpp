@@ -152,6 +152,21 @@ void Actor::enqueue(Operation& operation) {
   note_uses(operation, point);
   journal_.append(operation);
   note_written(operation);
+  let_go(operation);
+}
+
+/// What nobody else owns goes back to the pool now: the uses that were noted say when the command
+/// will be done with it.
+void Actor::let_go(Operation& operation) noexcept {
+  for (const Touch& touch : operation.own_touches) {
+    // Foreign memory has no such books; whoever lent it is told when its users are done.
+    if (touch.hold->device.block == nullptr) return;
+  }
+  operation.let_go = true;
+  for (const Touch& touch : operation.own_touches) {
+    ++touch.hold->device.queued;
+    touch.hold.let_go();
+  }
 }
 
 void Actor::note_uses(Operation& operation, StreamPoint point) noexcept {

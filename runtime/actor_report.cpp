@@ -81,4 +81,22 @@ MemorySnapshot Actor::memory_snapshot() {
   return snapshot;
 }
 
+// The control lane keeps no order between threads, and what it brings changes the books. A question
+// that was just found may lie before a drop that was posted first.
+bool Actor::defers(ControlNode& question) noexcept {
+  if (is_answering_) return false;
+  question.next = questions_;
+  questions_ = &question;
+  return true;
+}
+
+void Actor::answer_questions() noexcept {
+  is_answering_ = true;
+  while (questions_ != nullptr) {
+    ControlNode& question = *std::exchange(questions_, questions_->next);
+    question.run(question, this);
+  }
+  is_answering_ = false;
+}
+
 }  // namespace reprise::detail

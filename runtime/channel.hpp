@@ -230,7 +230,7 @@ public:
   std::size_t drain_control(F&& f, std::size_t limit = 256) {
     if (!word_.look()) return 0;
     std::size_t given = 0;
-    const bool dry = lane_.take(limit, [&](ControlNode& node) {
+    control_is_dry_ = lane_.take(limit, [&](ControlNode& node) {
       if (node.run == nullptr) {
         late_.insert(static_cast<LateNode&>(node), head_);
       } else {
@@ -238,9 +238,13 @@ public:
         f(node);
       }
     });
-    if (!dry) word_.look_again();
+    if (!control_is_dry_) word_.look_again();
     return given;
   }
+
+  /// Whether the last drain_control() that found anything found all there was: what was posted
+  /// before any node of it is served then, whoever posted it.
+  bool control_is_dry() const noexcept { return control_is_dry_; }
 
   /// True when a ticket was taken that is not served yet: with front() empty, its producer is
   /// between ticket and command.
@@ -421,6 +425,7 @@ private:
   alignas(64) std::uint64_t head_;
   LateTable<Traits> late_;
   Item front_;
+  bool control_is_dry_ = true;
   std::uint32_t heard_ = 0;
 };
 

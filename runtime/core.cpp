@@ -31,7 +31,8 @@ struct DeviceHold final : Hold, ControlNode {
       if (hold.on_release != nullptr) {
         static_cast<DeviceCore*>(hold.owner())->shared().courier.post(*hold.on_release);
       }
-      hold.forget();
+      if (hold.device.queued == 0) return hold.forget();
+      hold.device.given_back = true;
     };
   }
 

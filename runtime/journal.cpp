@@ -9,7 +9,7 @@ namespace {
 void save(Operation& operation, const Touch& touch) {
   TaintSpans spans;
   touch.hold->device.taint.save(touch.range, spans);
-  operation.undo.push_back({touch.hold, touch.range, std::move(spans)});
+  operation.undo.push_back({touch.hold.get(), touch.range, std::move(spans)});
 }
 
 }  // namespace

@@ -159,6 +159,9 @@ public:
 
   /// The byte sets. Merged ones for a replay.
   std::span<const Touch> touches;
+  /// Those of them whose references are the operation's own. They own the memory until the backend
+  /// has the command; from then on its place in the order keeps the bytes from others.
+  std::span<Touch> own_touches;
 
   const char* verb;
   SourceLocation where;
@@ -184,13 +187,14 @@ public:
   // The journal's part; see journal.hpp.
   enum class Effect : std::uint8_t { none, wrote, claimed, lifted };
   struct Undo {
-    HoldRef hold;
+    Hold* hold;  ///< Of a touch of the operation.
     ByteRange range;
     TaintSpans spans;
   };
   Effect effect = Effect::none;
   ReplayOrder* replay = nullptr;  ///< Of a replay: takes the place of its byte sets in order.
   bool enqueued = false;
+  bool let_go = false;  ///< `own_touches` own nothing any more.
   bool passed = false;  ///< Its stream is past it; it stays for the marks of older ones.
   Operation* older = nullptr;
   Operation* newer = nullptr;

@@ -93,10 +93,15 @@ class Query : public ControlNode {
 public:
   Query(Reply& reply, const char* verb, F function) noexcept
       : reply_(reply), verb_(verb), function_(std::move(function)) {
-    run = [](ControlNode& node, void* actor) noexcept { static_cast<Query&>(node).answer(actor); };
+    run = [](ControlNode& node, void* actor) noexcept {
+      if (!is_deferred(node, actor)) static_cast<Query&>(node).answer(actor);
+    };
   }
 
 protected:
+  static bool is_deferred(ControlNode& node, void* actor) noexcept {
+    return actor != nullptr && static_cast<Actor*>(actor)->defers(node);
+  }
   void answer(void* actor) noexcept {
     Reply& waiting = reply_;
     if (!waiting.start()) {
@@ -125,6 +130,7 @@ public:
   OwnQuery(Reply& reply, const char* verb, F function) noexcept
       : Query<F>(reply, verb, std::move(function)) {
     this->run = [](ControlNode& node, void* actor) noexcept {
+      if (Query<F>::is_deferred(node, actor)) return;
       const std::unique_ptr<OwnQuery> self(static_cast<OwnQuery*>(&node));
       self->answer(actor);
     };

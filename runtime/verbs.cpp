@@ -105,7 +105,6 @@ public:
     if (hold.device.state == Hold::Device::State::unbound) fail_memory(hold, failure);
   }
 
-  std::span<Touch> own_touches;
   bool allocates = false;  ///< Its buffer is new: the memory is found before it runs.
 
   std::byte* behind_touches() noexcept {

@@ -76,6 +76,26 @@ TEST_CASE("random work on a device with threads gives what a sequential model gi
   std::cout << "model operations on the real host: " << done << "\n";
 }
 
+TEST_CASE("threads that share a device and leave buffers to each other each get what a model gives",
+          "[runtime][model][threads][I3][I4][I6][I14][I20][I25][I28]") {
+  const std::uint64_t wanted = number("REPRISE_MODEL_OPS", 60'000) / 8;
+  const std::uint64_t seed = test::seed();
+  std::uint64_t done = 0;
+  for (std::uint64_t i = 0; done < wanted; ++i) {
+    std::mt19937_64 random(seed + i);
+    std::vector<Sequence> sequences;
+    for (std::uint64_t each = 2 + random() % 3; each > 0; --each) {
+      sequences.push_back(model::swarm(random, 40 + random() % 160));
+    }
+    INFO("REPRISE_SEED " << seed + i);
+    const model::Outcome outcome = model::run_together(sequences);
+    done += std::max<std::uint64_t>(outcome.operations, 1);
+    if (!outcome.problem.empty()) FAIL(outcome.problem);
+  }
+  CHECK(done >= wanted);
+  std::cout << "model operations on threads: " << done << "\n";
+}
+
 TEST_CASE("every short sequence over a small alphabet gives what a sequential model gives",
           "[runtime][model][I20][I21][I22][I25][I28]") {
   using model::Code;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
+#include <vector>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,6 +16,36 @@ namespace reprise::test::model {
 Outcome run(const Sequence& sequence, HostKind host) {
   World world(sequence, host);
   return world.run();
+}
+
+Outcome run_together(std::span<const Sequence> sequences) {
+  Runtime runtime;
+  Device device = runtime.open("cpu:0", options_of(sequences[0].setting));
+  Exchange exchange;
+  std::vector<Outcome> outcomes(sequences.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    threads.emplace_back([&, i] {
+      World world(sequences[i], device, exchange, static_cast<std::uint32_t>(i));
+      outcomes[i] = world.run();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  (void)exchange.swap({});
+  Outcome all;
+  for (std::size_t i = 0; i < outcomes.size(); ++i) {
+    all.operations += outcomes[i].operations;
+    if (all.problem.empty() && !outcomes[i].problem.empty()) {
+      all.problem = "thread " + std::to_string(i) + ", " + outcomes[i].problem;
+    }
+  }
+  device.synchronize();
+  const MemoryReport report = device.memory_report();
+  if (all.problem.empty() && (report.pool.in_use != 0 || report.pool.guarded != 0)) {
+    all.problem = std::to_string(report.pool.in_use) + " bytes are left, " +
+                  std::to_string(report.pool.guarded) + " of them guarded";
+  }
+  return all;
 }
 
 Outcome run_apart(const Sequence& sequence) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 namespace reprise::test::model {
@@ -21,7 +22,12 @@ enum class HostKind : std::uint8_t { seeded, real };
 /// Runs `sequence` on both and compares after each step.
 Outcome run(const Sequence& sequence, HostKind host = HostKind::seeded);
 
-/// The same in a process of its own, so that an abort or a hang is an outcome too. Only for the
+/// Runs the sequences on one device, each on a thread of its own beside a model of its own. Now and
+/// then a thread leaves a buffer to the others, with what its model knows of it. The device is
+/// opened as the first sequence says. The problem is the first that differed.
+Outcome run_together(std::span<const Sequence> sequences);
+
+/// run() in a process of its own, so that an abort or a hang is an outcome too. Only for the
 /// seeded host, which has no threads.
 Outcome run_apart(const Sequence& sequence);
 

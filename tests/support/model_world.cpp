@@ -104,12 +104,12 @@ World::Stream& World::stream_of(const Op& op) {
   return clients_[op.who % clients_.size()];
 }
 
-World::Handle* World::slot(std::uint8_t number) {
+Handle* World::slot(std::uint8_t number) {
   auto& handle = handles_[number % handles_.size()];
   return handle ? &*handle : nullptr;
 }
 
-World::Handle World::part(const Handle& handle, std::uint8_t at, std::uint8_t n) const {
+Handle World::part(const Handle& handle, std::uint8_t at, std::uint8_t n) const {
   const std::size_t size = handle.span.size();
   if (n == 0) return handle;
   const std::size_t from = at % (size + 1);

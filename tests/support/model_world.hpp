@@ -11,25 +11,47 @@
 #include <array>
 #include <atomic>
 #include <deque>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace reprise::test::model {
+
+/// A buffer and what a model knows of it.
+struct Handle {
+  Array<std::uint8_t> real;
+  Span span;
+};
+
+/// One buffer that somebody has left for others to take.
+class Exchange {
+public:
+  /// Leaves `given` and answers what lay there.
+  std::optional<Handle> swap(std::optional<Handle> given) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(lies_, std::move(given));
+  }
+
+private:
+  std::mutex mutex_;  // Guards what follows.
+  std::optional<Handle> lies_;
+};
+
+DeviceOptions options_of(const Setting& setting);
 
 /// A device and the model beside it, driven by the operations of one sequence.
 class World {
 public:
   World(const Sequence& sequence, HostKind host);
+  /// On a device that others use too. Buffers go by `exchange`.
+  World(const Sequence& sequence, const Device& device, Exchange& exchange, std::uint32_t number);
 
   Outcome run();
 
 private:
   using Bytes = Array<std::uint8_t>;
-  struct Handle {
-    Bytes real;
-    Span span;
-  };
   struct Stream {
     Client real;
     StreamPtr model;
@@ -82,7 +104,10 @@ private:
   std::size_t capture(const Op& op, std::size_t i);
   void seal(const Op& op, const StreamPtr& stream, const reprise::Graph& graph);
   void replaced(const Stream& old);
+  void open();
+  void exchange(std::size_t i);
   void quiet();
+  void check_memory();
   void await_all();
   void drop_everything();
   void finish();
@@ -123,6 +148,7 @@ private:
   std::deque<std::vector<std::uint8_t>> borrowed_;
   std::optional<Runtime> runtime_;
   Device device_;
+  Exchange* exchange_ = nullptr;  // Null: nobody else uses the device.
   ReferenceModel model_;
   std::array<Stream, 4> clients_;
   std::vector<Stream> scopes_;  // Recording clients of captures that are going on, innermost last.

@@ -254,6 +254,14 @@ void World::device(const Op& op) {
 void World::quiet() {
   device_.synchronize();
   model_.synchronized();
+  if (host_calls_.load() != model_.host_calls()) {
+    fail(std::to_string(host_calls_.load()) + " host calls, not " +
+         std::to_string(model_.host_calls()));
+  }
+  if (exchange_ == nullptr) check_memory();
+}
+
+void World::check_memory() {
   const MemoryReport report = device_.memory_report();
   const std::uint64_t expected = model_.in_use() + anchor_.size_bytes();
   if (report.pool.in_use != expected) {
@@ -262,10 +270,6 @@ void World::quiet() {
   if (report.pool.guarded != model_.guarded()) {
     fail(std::to_string(report.pool.guarded) + " bytes guarded, not " +
          std::to_string(model_.guarded()));
-  }
-  if (host_calls_.load() != model_.host_calls()) {
-    fail(std::to_string(host_calls_.load()) + " host calls, not " +
-         std::to_string(model_.host_calls()));
   }
 }
 
@@ -290,6 +294,18 @@ void World::await_all() {
 
 // ---- a whole sequence --------------------------------------------------------------------------
 
+DeviceOptions options_of(const Setting& s) {
+  DeviceOptions options;
+  options.workers = s.workers % 3;
+  options.ring_capacity = 2u << (s.ring % 6);
+  options.in_flight = 1 + s.in_flight % 24;
+  options.streams = 1 + s.streams % 8;
+  options.in_flight_per_stream = 1 + s.credit % 32;
+  options.help_while_waiting = (s.host & 128) == 0;
+  options.memory_limit_bytes = 64u << 20;
+  return options;
+}
+
 World::World(const Sequence& sequence, HostKind kind) : sequence_(sequence), kind_(kind) {
   const Setting& s = sequence.setting;
   RuntimeOptions options;
@@ -301,17 +317,28 @@ World::World(const Sequence& sequence, HostKind kind) : sequence_(sequence), kin
     options.host = &*host_;
   }
   runtime_.emplace(options);
-  DeviceOptions device;
-  device.workers = s.workers % 3;
-  device.ring_capacity = 2u << (s.ring % 6);
-  device.in_flight = 1 + s.in_flight % 24;
-  device.streams = 1 + s.streams % 8;
-  device.in_flight_per_stream = 1 + s.credit % 32;
-  device.help_while_waiting = (s.host & 128) == 0;
-  device.memory_limit_bytes = 64u << 20;
-  device_ = runtime_->open("cpu:0", device);
+  device_ = runtime_->open("cpu:0", options_of(s));
+  open();
+}
+
+World::World(const Sequence& sequence, const Device& device, Exchange& exchange,
+             std::uint32_t number)
+    : sequence_(sequence), kind_(HostKind::real), device_(device), exchange_(&exchange),
+      model_(number) {
+  open();
+}
+
+void World::open() {
   for (Stream& stream : clients_) stream = {device_.client(), std::make_shared<model::Stream>()};
   anchor_ = clients_[0].real.zeros<Byte>(1);
+}
+
+/// Leaves a buffer that nothing else of this world names, and takes what lies there.
+void World::exchange(std::size_t i) {
+  auto& handle = handles_[i % handles_.size()];
+  if (handle && (handle->span.memory.use_count() > 1 || handle->span.memory->window != 0)) return;
+  handle = exchange_->swap(std::move(handle));
+  if (handle) model_.adopt(handle->span.memory);
 }
 
 std::size_t World::step(std::size_t i) {
@@ -360,6 +387,7 @@ void World::finish() {
   if (!problem_.empty()) return;
   quiet();
   drop_everything();
+  if (exchange_ != nullptr) return;
   quiet();
   const MemoryReport report = device_.memory_report();
   if (!report.graphs.empty() || report.pool.guarded != 0) fail("a graph is left");
@@ -368,7 +396,10 @@ void World::finish() {
 }
 
 Outcome World::run() {
-  for (std::size_t i = 0; i < sequence_.ops.size() && problem_.empty();) i += step(i);
+  for (std::size_t i = 0; i < sequence_.ops.size() && problem_.empty();) {
+    i += step(i);
+    if (exchange_ != nullptr) exchange(i);
+  }
   if (problem_.empty()) finish();
   return {problem_, operations_};
 }

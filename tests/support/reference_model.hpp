@@ -132,12 +132,21 @@ using GraphPtr = std::shared_ptr<Graph>;
 
 class ReferenceModel {
 public:
+  /// Models that leave memory to each other have different numbers.
+  explicit ReferenceModel(std::uint32_t number = 0) noexcept
+      : next_id_((std::uint64_t{number} << 32) + 1) {}
+
   /// No failure of a running command can be unknown to the device.
   bool is_settled() const noexcept { return settled_; }
   /// Everything submitted has finished.
   bool is_quiet() const noexcept { return quiet_; }
   void synchronized() noexcept { settled_ = quiet_ = true; }
   std::uint64_t host_calls() const noexcept { return host_calls_; }
+  /// Memory that another model knew of until now; no graph or window names it.
+  void adopt(const AllocationPtr& memory) {
+    allocations_.push_back(memory);
+    settled_ = quiet_ = false;
+  }
   /// Bytes of all allocations that handles, windows or graphs keep.
   std::uint64_t in_use() const;
   /// Those of them that graphs keep.
@@ -181,7 +190,7 @@ private:
 
   std::vector<std::weak_ptr<Allocation>> allocations_;
   std::vector<std::weak_ptr<Graph>> graphs_;
-  std::uint64_t next_id_ = 1;
+  std::uint64_t next_id_;
   std::uint64_t host_calls_ = 0;
   bool settled_ = true;
   bool quiet_ = true;
