@@ -57,6 +57,8 @@ Result<std::shared_ptr<const Recording>> Recording::seal(Recorder&& recorder,
     recording->sets_ = recorder.hazards_->merged();
     for (const HoldRef& hold : recording->sets_.holds) recording->guarded_bytes_ += hold->size();
     recording->take_nodes(recorder.store_, *recorder.hazards_);
+    const auto slots = recording->take_slots(options.slots, recorder.store_);
+    if (!slots) return slots.error();
     // From here on nothing fails. The nodes keep their addresses.
     recording->nodes_ = std::move(recorder.store_);
     recorder.clear();
@@ -88,6 +90,12 @@ void Recording::take_nodes(const detail::NodeStore& nodes, const detail::Hazards
                            {edges_.data() + first_edge, after.size()},
                            name_of(node)});
   }
+}
+
+Result<void> Recording::take_slots(std::span<const SlotSpec> specs,
+                                   const detail::NodeStore& nodes) {
+  return slots_.take(specs, plan_nodes_, sets_.inputs, next_id,
+                     [&nodes](std::uint32_t i) { return nodes[i].touched(); });
 }
 
 NodeView Recording::node(std::uint32_t index) const noexcept {

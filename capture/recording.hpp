@@ -7,6 +7,7 @@
 #include <reprise/device/work.hpp>
 #include <reprise/capture/device_captures.hpp>
 #include <reprise/capture/recorder.hpp>
+#include <reprise/capture/slots.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -48,12 +49,16 @@ class Recording {
 public:
   struct Options {
     std::string_view name;
-    StreamId owner = 0;  ///< The logical stream it was recorded on.
+    StreamId owner = 0;                    ///< The logical stream it was recorded on.
+    std::span<const SlotSpec> slots = {};  ///< Disjoint, of different names.
   };
   /// Seals what `recorder` holds and leaves it empty. Addresses are taken from the holds, so every
   /// one must be bound.
   ///
-  /// Errc::out_of_memory   the recorder is as it was, and can still tell its write set
+  /// After an error the recorder is as it was, and can still tell its write set.
+  ///
+  /// Errc::out_of_memory
+  /// Errc::slot_overlap    a node names bytes inside and outside of a slot at once
   static Result<std::shared_ptr<const Recording>> seal(Recorder&& recorder,
                                                        const Options& options) noexcept;
   explicit Recording(Private) noexcept {}
@@ -89,7 +94,10 @@ public:
   std::uint64_t retained_bytes() const noexcept { return nodes_.retained_bytes(); }
 
   /// What a backend lowers; it points into this recording.
-  GraphPlan plan() const noexcept { return {plan_nodes_, name_}; }
+  GraphPlan plan() const noexcept { return {plan_nodes_, name_, slots_.patches()}; }
+
+  /// The bytes that a replay may find elsewhere.
+  const detail::SlotTable& slots() const noexcept { return slots_; }
 
   /// The nodes and edges in the DOT language.
   std::string to_dot() const;
@@ -101,6 +109,7 @@ public:
 
 private:
   void take_nodes(const detail::NodeStore& nodes, const detail::Hazards& hazards);
+  Result<void> take_slots(std::span<const SlotSpec> specs, const detail::NodeStore& nodes);
 
   std::uint64_t id_ = 0;
   std::string name_;
@@ -111,6 +120,7 @@ private:
   std::vector<PlanNode> plan_nodes_;
   std::vector<NodeTouch> plan_touches_;
   std::vector<std::uint32_t> edges_;
+  detail::SlotTable slots_;
 };
 
 /// A line about the whole and one about each node.

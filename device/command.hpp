@@ -59,6 +59,8 @@ struct HostCall {
 /// never meets itself.
 struct RunGraph {
   GraphProgram* program = nullptr;
+  /// Where each slot of the plan begins in this run. Null: where it did when it was recorded.
+  const std::uint64_t* slots = nullptr;
 };
 /// Nothing; a point in the stream.
 struct Marker {};

@@ -25,10 +25,22 @@ struct PlanNode {
   std::string_view name;
 };
 
+/// An address inside a slot that the command of a node names: what a run whose slots lie elsewhere
+/// fills in anew.
+struct PlanPatch {
+  std::uint32_t node = 0;
+  std::uint32_t slot = 0;
+  /// Which address: of a launch its offset in the argument block; of a copy 0 for `to`, 1 for
+  /// `from`; else 0.
+  std::uint32_t at = 0;
+  std::uint64_t offset = 0;  ///< From the first byte of the slot.
+};
+
 /// A recording, resolved. Everything it points to outlives the program made from it.
 struct GraphPlan {
   std::span<const PlanNode> nodes;
   std::string_view name;
+  std::span<const PlanPatch> patches = {};  ///< By node.
 };
 
 /// A graph in the backend's executable form. Immutable; run by command::RunGraph, one run at a

@@ -158,6 +158,7 @@ struct KernelParameter {
   Access access = Access::none;
   std::uint32_t offset = 0;        ///< In the argument block.
   std::uint32_t element_size = 0;  ///< Of a buffer's element, or the scalar's own size.
+  std::uint32_t element_alignment = 1;
 };
 
 /// Runs one block of a CPU body: `callable` is the definition's, `arguments` an argument block.
@@ -333,9 +334,10 @@ private:
   template <class P>
   static constexpr KernelParameter parameter(std::uint32_t offset) noexcept {
     if constexpr (BufferArgument<P>) {
-      return {true, P::access, offset, sizeof(typename P::value_type)};
+      using Element = typename P::value_type;
+      return {true, P::access, offset, sizeof(Element), alignof(Element)};
     } else {
-      return {false, Access::none, offset, sizeof(P)};
+      return {false, Access::none, offset, sizeof(P), alignof(P)};
     }
   }
 

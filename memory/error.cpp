@@ -53,6 +53,8 @@ std::string_view to_string(Errc code) noexcept {
     case Errc::empty_graph: return "empty_graph";
     case Errc::no_such_device: return "no_such_device";
     case Errc::no_such_kernel: return "no_such_kernel";
+    case Errc::no_such_slot: return "no_such_slot";
+    case Errc::slot_overlap: return "slot_overlap";
     case Errc::not_initialized: return "not_initialized";
     case Errc::unsupported: return "unsupported";
     case Errc::closed: return "closed";
@@ -69,6 +71,7 @@ std::string_view to_string(Errc code) noexcept {
     case Errc::kernel_failed: return "kernel_failed";
     case Errc::skipped: return "skipped";
     case Errc::unwritten: return "unwritten";
+    case Errc::lease_held: return "lease_held";
     case Errc::torn_down: return "torn_down";
     case Errc::capture_order: return "capture_order";
     case Errc::capture_refused: return "capture_refused";

@@ -30,6 +30,8 @@ enum class Errc : std::uint8_t {
   empty_graph,           ///< Replay of a default-made Graph.
   no_such_device,        ///< No backend knows the name.
   no_such_kernel,        ///< The kernel has no body for this backend.
+  no_such_slot,          ///< The graph has no slot of that name.
+  slot_overlap,          ///< Ranges that were disjoint when recorded would not be when bound.
   // The state of the device.
   not_initialized,  ///< The backend cannot start here; the message names the cause.
   unsupported,      ///< The backend never can.
@@ -49,6 +51,7 @@ enum class Errc : std::uint8_t {
   kernel_failed,      ///< A kernel or host callback threw, or the device reported a fault.
   skipped,            ///< Not run, since its input carries a failure.
   unwritten,          ///< Nothing ever wrote these bytes.
+  lease_held,         ///< Every copy of an output is leased.
   torn_down,          ///< A command vanished without an outcome; its bytes are suspect.
   // Capture.
   capture_order,      ///< prepare, start, stop, abort called in the wrong state.

@@ -131,7 +131,7 @@ void Engine::dispatch(CpuStream& stream, Work& work) {
     splitter_.run(*launch, stream.index);
   } else if (const auto* graph = std::get_if<command::RunGraph>(&work.command)) {
     auto& program = static_cast<CpuProgram&>(*graph->program);
-    work.failure = program.run(stream.index, stream.running.at, work.nodes);
+    work.failure = program.run(stream.index, stream.running.at, work.nodes, graph->slots);
   } else if (const auto* copy = std::get_if<command::Copy>(&work.command)) {
     detail::execute(*copy);
   } else if (const auto* fill = std::get_if<command::Fill>(&work.command)) {

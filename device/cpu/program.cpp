@@ -5,6 +5,7 @@
 #include <reprise/device/cpu/spread.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -73,6 +74,7 @@ CpuProgram::CpuProgram(const GraphPlan& plan, Splitter& splitter)
   child_nodes_.reserve(std::count_if(plan_.begin(), plan_.end(), is_child));
   nodes_.reserve(plan_.size());
   for (std::uint32_t i = 0; i < plan_.size(); ++i) add(plan_[i], i);
+  if (!plan.patches.empty()) add_row(plan.patches);
 }
 
 CpuProgram::~CpuProgram() = default;
@@ -113,10 +115,71 @@ void CpuProgram::add(const PlanNode& plan, std::uint32_t index) {
   }
 }
 
+void CpuProgram::add_row(std::span<const PlanPatch> patches) {
+  bound_nodes_ = nodes_;
+  // Reserved, since nodes and patches point into them.
+  bound_commands_.reserve(patches.size());
+  bound_splits_.reserve(patches.size());
+  addresses_.reserve(patches.size());
+  auto node = bound_nodes_.begin();
+  while (!patches.empty()) {
+    const std::uint32_t index = patches.front().node;
+    const auto end = std::find_if(patches.begin(), patches.end(),
+                                  [index](const PlanPatch& patch) { return patch.node != index; });
+    const auto count = static_cast<std::size_t>(end - patches.begin());
+    node = std::find_if(node, bound_nodes_.end(),
+                        [index](const Node& at) { return at.index == index; });
+    if (node == bound_nodes_.end()) return;
+    add_bound(*node, patches.first(count));
+    patches = patches.subspan(count);
+  }
+}
+
+void CpuProgram::add_bound(Node& node, std::span<const PlanPatch> patches) {
+  Command& command = bound_commands_.emplace_back(plan_[node.index].command);
+  std::byte* fields[2] = {};
+  if (auto* const launch = std::get_if<command::Launch>(&command)) {
+    const std::size_t bytes = launch->kernel->argument_bytes;
+    // From operator new: aligned to 16, as argument blocks are.
+    bound_arguments_.push_back(std::make_unique<std::byte[]>(bytes));
+    fields[0] = bound_arguments_.back().get();
+    std::memcpy(fields[0], launch->arguments, bytes);
+    launch->arguments = fields[0];
+    if (launch->grid.blocks.count() == 1) {
+      node.arguments = fields[0];
+    } else {
+      bound_splits_.push_back({this, launch, {}});
+      node.callable = &bound_splits_.back();
+    }
+  } else if (auto* const copy = std::get_if<command::Copy>(&command)) {
+    node.callable = copy;
+    fields[0] = reinterpret_cast<std::byte*>(&copy->to);
+    fields[1] = reinterpret_cast<std::byte*>(&copy->from);
+  } else if (auto* const fill = std::get_if<command::Fill>(&command)) {
+    node.callable = fill;
+    fields[0] = reinterpret_cast<std::byte*>(&fill->to);
+  } else if (auto* const write = std::get_if<command::Write>(&command)) {
+    node.callable = write;
+    fields[0] = reinterpret_cast<std::byte*>(&write->to);
+  }
+  const bool is_copy = std::holds_alternative<command::Copy>(command);
+  for (const PlanPatch& patch : patches) {
+    std::byte* const field = is_copy ? fields[patch.at] : fields[0] + patch.at;
+    addresses_.push_back({field, patch.slot, patch.offset});
+  }
+}
+
 std::uint64_t CpuProgram::bytes() const noexcept {
-  std::uint64_t bytes = sizeof *this + nodes_.capacity() * sizeof(Node) +
-                        split_nodes_.capacity() * sizeof(SplitNode) +
-                        child_nodes_.capacity() * sizeof(ChildNode);
+  std::uint64_t bytes =
+      sizeof *this + (nodes_.capacity() + bound_nodes_.capacity()) * sizeof(Node) +
+      (split_nodes_.capacity() + bound_splits_.capacity()) * sizeof(SplitNode) +
+      child_nodes_.capacity() * sizeof(ChildNode) + bound_commands_.capacity() * sizeof(Command) +
+      addresses_.capacity() * sizeof(Address) +
+      bound_arguments_.capacity() * sizeof(bound_arguments_[0]);
+  for (const Command& command : bound_commands_) {
+    const auto* const launch = std::get_if<command::Launch>(&command);
+    if (launch != nullptr) bytes += launch->kernel->argument_bytes;
+  }
   for (const ChildNode& node : child_nodes_) bytes += node.child->bytes();
   return bytes;
 }
@@ -131,9 +194,17 @@ std::string_view CpuProgram::name_at(const void* at) const noexcept {
 }
 
 FailurePtr CpuProgram::run(std::uint32_t stream, std::atomic<const void*>& at,
-                           std::vector<NodeOutcome>& outcomes) noexcept {
+                           std::vector<NodeOutcome>& outcomes,
+                           const std::uint64_t* slots) noexcept {
   stream_ = stream;
   const Node* node = nodes_.data();
+  if (slots != nullptr && !addresses_.empty()) {
+    for (const Address& address : addresses_) {
+      const std::uint64_t value = slots[address.slot] + address.offset;
+      std::memcpy(address.field, &value, sizeof value);
+    }
+    node = bound_nodes_.data();
+  }
   const Node* const end = node + nodes_.size();
   try {
     for (; node != end; ++node) {
@@ -142,7 +213,7 @@ FailurePtr CpuProgram::run(std::uint32_t stream, std::atomic<const void*>& at,
     }
     return {};
   } catch (...) {
-    return go_on_after(node, at, outcomes);
+    return go_on_after(node, end, at, outcomes);
   }
 }
 
@@ -150,10 +221,11 @@ FailurePtr CpuProgram::fail(const Node& node) noexcept {
   return describe("replay", name_at(&node), std::current_exception());
 }
 
-FailurePtr CpuProgram::go_on_after(const Node* failed, std::atomic<const void*>& at,
+// Slots are as disjoint wherever they lie, so failures spread along the recorded bytes.
+FailurePtr CpuProgram::go_on_after(const Node* failed, const Node* end,
+                                   std::atomic<const void*>& at,
                                    std::vector<NodeOutcome>& outcomes) noexcept {
   const FailurePtr first = fail(*failed);
-  const Node* const end = nodes_.data() + nodes_.size();
   try {
     using Kind = NodeOutcome::Kind;
     Spread spread;

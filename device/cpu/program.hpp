@@ -6,7 +6,9 @@
 #include <reprise/device/work.hpp>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,6 +20,9 @@ namespace reprise::detail {
 ///
 /// Argument blocks and the operands of copies, fills, writes, reads and host calls are read where
 /// the plan keeps them, each time the program runs.
+///
+/// A plan with slots has a second row, in which the nodes that name a slot read copies of these
+/// instead. A run with slots of its own fills their addresses into the copies and takes that row.
 ///
 /// Lifetime  The plan outlives it.
 /// Threads   One run at a time, as the actor sees to.
@@ -32,9 +37,9 @@ public:
   /// Runs all nodes on behalf of `stream`. Null if all succeeded; else the first failure, and in
   /// `outcomes` every node that failed or was skipped, in order. Empty `outcomes` beside a failure
   /// means that no memory was left to tell nodes apart: everything after the failure was left out.
-  /// `at` tells which node runs.
+  /// `at` tells which node runs. `slots` tells where each slot begins; null: where it was recorded.
   FailurePtr run(std::uint32_t stream, std::atomic<const void*>& at,
-                 std::vector<NodeOutcome>& outcomes) noexcept;
+                 std::vector<NodeOutcome>& outcomes, const std::uint64_t* slots = nullptr) noexcept;
 
   /// The name of the node that `at` tells, or of the program.
   std::string_view name_at(const void* at) const noexcept;
@@ -48,8 +53,10 @@ private:
   void add(const PlanNode& plan, std::uint32_t index);
   void add_call(CpuBody body, const void* what, std::uint32_t index);
   FailurePtr fail(const Node& node) noexcept;
-  FailurePtr go_on_after(const Node* failed, std::atomic<const void*>& at,
+  FailurePtr go_on_after(const Node* failed, const Node* end, std::atomic<const void*>& at,
                          std::vector<NodeOutcome>& outcomes) noexcept;
+  void add_row(std::span<const PlanPatch> patches);
+  void add_bound(Node& node, std::span<const PlanPatch> patches);
 
   std::span<const PlanNode> plan_;
   std::string_view name_;
@@ -58,6 +65,18 @@ private:
   std::vector<SplitNode> split_nodes_;
   std::vector<ChildNode> child_nodes_;
   std::uint32_t stream_ = 0;  // Of the present run.
+
+  // The second row.
+  struct Address {
+    std::byte* field;
+    std::uint32_t slot;
+    std::uint64_t offset;
+  };
+  std::vector<Node> bound_nodes_;
+  std::vector<Command> bound_commands_;
+  std::vector<SplitNode> bound_splits_;
+  std::vector<std::unique_ptr<std::byte[]>> bound_arguments_;
+  std::vector<Address> addresses_;
 };
 
 }  // namespace reprise::detail

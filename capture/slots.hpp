@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <reprise/memory/access.hpp>
+#include <reprise/memory/error.hpp>
+#include <reprise/memory/hold.hpp>
+#include <reprise/memory/range.hpp>
+#include <reprise/device/graph_program.hpp>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <typeinfo>
+#include <vector>
+
+namespace reprise {
+
+/// A named buffer argument of a recording, as a window declares it.
+struct SlotSpec {
+  std::string name;
+  HoldRef hold;
+  ByteRange range;
+  const std::type_info* element = nullptr;  ///< Of an Array; null: just bytes.
+  std::uint32_t alignment = 1;              ///< What the element type needs.
+};
+
+namespace detail {
+
+/// A slot as it was sealed.
+struct RecordedSlot : SlotSpec {
+  Access access = Access::none;  ///< Of all nodes together.
+  bool is_input = false;         ///< Some of it is read before the graph must have written it.
+  bool is_opaque = false;        ///< Some node uses it in a way that nobody can look into.
+  std::uint64_t owner = 0;       ///< Of claims that replays leave on what is bound to it.
+};
+
+/// A part of a byte set that lies wholly in one slot, or outside of all.
+struct SlotTouch {
+  Touch touch;             ///< As recorded.
+  std::uint32_t slot = 0;  ///< SlotTable::none: outside.
+
+  /// Its bytes when the slot begins at `begin`.
+  ByteRange moved_to(std::uint64_t begin, const RecordedSlot& from) const noexcept {
+    const std::uint64_t at = begin + (touch.range.begin - from.range.begin);
+    return {at, at + touch.range.size()};
+  }
+};
+
+/// The slots of a recording: which of its bytes may lie elsewhere in one run, and what else must
+/// then stay apart from them.
+///
+/// Lifetime  Holds the memory of its slots.
+/// Threads   Immutable once it was made.
+class SlotTable {
+public:
+  static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+  /// Takes the slots of `nodes`; `touches_of(i)` tells the byte sets of node i, `next_id` a number
+  /// that is never used again. Throws std::bad_alloc.
+  ///
+  /// Errc::slot_overlap  a node names bytes inside and outside of a slot at once
+  template <class F>
+  Result<void> take(std::span<const SlotSpec> specs, std::span<const PlanNode> nodes,
+                    std::span<const Touch> inputs, std::uint64_t (*next_id)(), F&& touches_of) {
+    for (const SlotSpec& spec : specs) {
+      slots_.push_back({spec});
+      slots_.back().owner = next_id();
+    }
+    for (std::uint32_t i = 0; i < nodes.size() && !specs.empty(); ++i) {
+      if (const auto added = add_node(nodes[i], i, touches_of(i)); !added) return added;
+    }
+    finish(inputs);
+    return {};
+  }
+
+  bool empty() const noexcept { return slots_.empty(); }
+  std::span<const RecordedSlot> slots() const noexcept { return slots_; }
+  std::span<const PlanPatch> patches() const noexcept { return patches_; }
+  /// `none` if there is no such slot.
+  std::uint32_t find(std::string_view name) const noexcept;
+  /// The slot that `range` lies in.
+  std::uint32_t slot_of(const Hold& hold, ByteRange range) const noexcept;
+  /// Whether a node names any of these bytes other than as a part of a slot.
+  bool overlaps_fixed(const Hold& hold, ByteRange range) const noexcept;
+  /// `touches`, cut where slots begin and end. Throws std::bad_alloc.
+  std::vector<SlotTouch> split(std::span<const Touch> touches) const;
+
+private:
+  struct Fixed {
+    const Hold* hold;
+    ByteRange range;
+  };
+
+  Result<void> add_node(const PlanNode& node, std::uint32_t index, std::span<const Touch> touches);
+  void add_patch(std::uint32_t node, std::uint32_t at, std::uint64_t address, std::uint64_t bytes,
+                 std::uint32_t alignment);
+  void add_launch(const PlanNode& node, std::uint32_t index);
+  void finish(std::span<const Touch> inputs);
+
+  std::vector<RecordedSlot> slots_;
+  std::vector<PlanPatch> patches_;
+  std::vector<Fixed> fixed_;  // By hold; of one, disjoint and rising.
+};
+
+}  // namespace detail
+}  // namespace reprise
