@@ -19,6 +19,7 @@
 namespace reprise {
 enum class Health : std::uint8_t;
 struct MemorySnapshot;
+struct SlotSpec;
 }  // namespace reprise
 
 namespace reprise::detail {
@@ -108,6 +109,7 @@ public:
   void abandon_capture(Operation& operation);
   /// What the next command recorded on the operation's stream is in a graph by hand.
   void place_next(Operation& operation, NodePlace& place);
+  void name_slot(Operation& operation, SlotSpec&& slot);
   void lowered(Operation& operation, const FailurePtr& failure) noexcept;
   bool is_recording(const Operation& operation) const noexcept;
   void release_graph(GraphState& graph) noexcept;

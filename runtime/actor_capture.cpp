@@ -80,7 +80,8 @@ void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& grap
     close_window(logical, doom, true);
     return answer(operation, doom);
   }
-  auto sealed = Recording::seal(std::move(window.recorder), {window.name, logical.id});
+  auto sealed =
+      Recording::seal(std::move(window.recorder), {window.name, logical.id, window.slots});
   if (!sealed) {
     const FailurePtr doom =
         make_failure(sealed.error().code, operation.verb, window.name, sealed.error().message);
@@ -93,6 +94,32 @@ void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& grap
   guard(*graph);
   logical.device.window.reset();
   lower(operation, graph);
+}
+
+void Actor::name_slot(Operation& operation, SlotSpec&& slot) {
+  Window* const window = window_of(operation);
+  if (window == nullptr) {
+    return decline(operation, {Errc::capture_order, 0, "no capture is open on this stream"});
+  }
+  const auto doom = [&](Errc code, const char* message) {
+    const auto failure =
+        make_failure(code, operation.verb, slot.name, message, slot.hold->device.failure);
+    window->capture.fail(failure);
+    if (!window->is_recording() && !window->warm_up_failure) window->warm_up_failure = failure;
+    answer(operation, failure);
+  };
+  if (slot.hold->device.state != Hold::Device::State::bound) {
+    return doom(Errc::capture_doomed, "its memory was never there");
+  }
+  for (const SlotSpec& other : window->slots) {
+    if (other.name == slot.name) return doom(Errc::invalid_argument, "the name is taken");
+    if (other.hold == slot.hold && other.range.overlaps(slot.range) && !other.range.empty() &&
+        !slot.range.empty()) {
+      return doom(Errc::slot_overlap, "it shares bytes with another slot");
+    }
+  }
+  window->slots.push_back(std::move(slot));
+  done(operation);
 }
 
 void Actor::abort_capture(Operation& operation) {

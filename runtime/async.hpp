@@ -29,26 +29,56 @@ template <class Token>
 auto Graph::async_replay(const CallOptions& options, Token&& token) const {
   return detail::with_token<void>(
       *this, "async_replay", options,
-      [graph = *this](Reply* reply) noexcept { detail::start_replay(graph, reply); },
+      [graph = *this](Reply* reply) noexcept { detail::start_replay(graph, {}, reply); },
       std::forward<Token>(token));
 }
 
 template <class Token>
-auto Graph::async_replay(Token&& token) const {
+requires(!std::is_convertible_v<Token, BindingView>) auto Graph::async_replay(Token&& token) const {
   return async_replay(CallOptions{}, std::forward<Token>(token));
+}
+
+template <class Token>
+auto Graph::async_replay(BindingView bindings, const CallOptions& options, Token&& token) const {
+  return detail::with_token<void>(
+      *this, "async_replay", options,
+      [graph = *this, kept = detail::KeptBindings(bindings)](Reply* reply) noexcept {
+        detail::start_replay(graph, kept.view(), reply);
+      },
+      std::forward<Token>(token));
+}
+
+template <class Token>
+auto Graph::async_replay(BindingView bindings, Token&& token) const {
+  return async_replay(bindings, CallOptions{}, std::forward<Token>(token));
 }
 
 template <class Token>
 auto Graph::async_run(const CallOptions& options, Token&& token) const {
   return detail::with_token<void>(
       *this, "async_run", options,
-      [graph = *this](Reply* reply) noexcept { detail::start_run(graph, reply); },
+      [graph = *this](Reply* reply) noexcept { detail::start_run(graph, {}, reply); },
       std::forward<Token>(token));
 }
 
 template <class Token>
-auto Graph::async_run(Token&& token) const {
+requires(!std::is_convertible_v<Token, BindingView>) auto Graph::async_run(Token&& token) const {
   return async_run(CallOptions{}, std::forward<Token>(token));
+}
+
+template <class Token>
+auto Graph::async_run(BindingView bindings, const CallOptions& options, Token&& token) const {
+  return detail::with_token<void>(
+      *this, "async_run", options,
+      [graph = *this, kept = detail::KeptBindings(bindings)](Reply* reply) noexcept {
+        detail::start_run(graph, kept.view(), reply);
+      },
+      std::forward<Token>(token));
+}
+
+template <class Token>
+auto Graph::async_run(BindingView bindings, Token&& token) const {
+  return async_run(bindings, CallOptions{}, std::forward<Token>(token));
 }
 
 }  // namespace reprise

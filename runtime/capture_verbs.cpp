@@ -138,6 +138,26 @@ ClientStream::~ClientStream() {
   }
 }
 
+Operation* make_slot(const Client& client, const Binding& slot) {
+  const auto& stream = stream_of(client, "slot");
+  const HoldRef& hold = BufferAccess::hold(slot.buffer);
+  if (slot.slot.empty()) throw Failure(Errc::invalid_argument, "slot", "the name is empty");
+  if (!hold) throw Failure(Errc::empty_handle, "slot", "a buffer is empty");
+  if (hold->owner() != stream->core.get()) {
+    throw Failure(Errc::wrong_device, "slot",
+                  "a buffer of another device than '" + stream->core->name() + "'");
+  }
+  if (!client.is_capturing()) {
+    throw Failure(Errc::capture_order, "slot", "no capture is open on this stream");
+  }
+  return make_call(
+      stream, "slot",
+      [spec = SlotSpec{std::string(slot.slot), hold, BufferAccess::range(slot.buffer), slot.element,
+                       slot.alignment}](Actor& actor, Operation& self) mutable {
+        actor.name_slot(self, std::move(spec));
+      });
+}
+
 void start_prepare_capture(const Client& client, const CaptureOptions& options,
                            Reply* reply) noexcept {
   post_accepted(reply, "prepare_capture", [&] { return make_prepare(client, options); });

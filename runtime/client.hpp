@@ -376,6 +376,21 @@ public:
   template <class F, class... Tail>
   requires(!detail::starts_with<CaptureOptions, Tail...>) auto async_capture(F&& function,
                                                                              Tail&&... tail) const;
+  /// Names `buffer`, in the window of this stream, a slot of the graph to be: replays may bind the
+  /// name to other bytes. Nodes name bytes inside the slot or outside of it, never both at once.
+  /// With an Array, what is bound must have its element type too.
+  ///
+  /// Errc::capture_order     no capture is prepared or recording on this stream.
+  /// Errc::invalid_argument  the name is empty. In the window: it is taken. That dooms it, as do
+  /// Errc::slot_overlap      the buffer shares bytes with another slot; a node with both sides of
+  ///                         its border; and memory that was never there.
+  void slot(std::string_view name, const Buffer& buffer) const {
+    detail::post(detail::make_slot(*this, {name, buffer}));
+  }
+  template <class T>
+  void slot(std::string_view name, const Array<T>& array) const {
+    detail::post(detail::make_slot(*this, {name, array}));
+  }
   /// Puts this stream into the window: prepare, then work that still executes (the warm-up), then
   /// start, then work that is recorded, then stop. Errc::capture_order in the wrong state, which
   /// changes nothing, except that a stop of a window that was only prepared takes it back.

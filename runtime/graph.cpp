@@ -5,10 +5,10 @@
 #include <reprise/runtime/client.hpp>
 #include <reprise/runtime/core.hpp>
 #include <reprise/runtime/graph_state.hpp>
+#include <reprise/runtime/replay_operation.hpp>
 #include <reprise/runtime/reply_cell.hpp>
 #include <reprise/runtime/verbs.hpp>
 
-#include <algorithm>
 #include <ostream>
 #include <utility>
 #include <vector>
@@ -18,102 +18,6 @@ namespace reprise {
 namespace detail {
 
 namespace {
-
-/// One replay in flight. It keeps the graph.
-class ReplayOperation : public Operation {
-public:
-  explicit ReplayOperation(std::shared_ptr<GraphState> graph) noexcept
-      : Operation("replay"), graph_(std::move(graph)) {
-    logical = graph_->logical;
-    touches = graph_->touches;
-  }
-
-  std::string_view name() const noexcept override { return graph_->recording->name(); }
-  std::uint64_t owner() const noexcept override { return graph_->recording->id(); }
-
-  void accept(Actor& actor) override {
-    if (graph_->recording->node_count() == 0) return actor.done(*this);
-    command = command::RunGraph{graph_->program.get()};
-    actor.replay(*this, *graph_->order);
-  }
-
-  void was_accepted(Actor& actor) noexcept override {
-    add_one(graph_->replays);
-    add_one(actor.core().counters().replays);
-  }
-  void failed_with(const FailurePtr& failure) noexcept override {
-    graph_->note_failure(failure, enqueued);
-  }
-  void claim_nodes() override;
-
-protected:
-  std::shared_ptr<GraphState> graph_;
-};
-
-/// A replay through a client: if its stream is in a window, a node of the window's recording.
-class ClientReplay final : public ReplayOperation {
-public:
-  ClientReplay(std::shared_ptr<GraphState> graph, std::shared_ptr<LogicalStream> stream) noexcept
-      : ReplayOperation(std::move(graph)) {
-    logical = std::move(stream);
-  }
-
-  void accept(Actor& actor) override {
-    if (!actor.is_recording(*this)) {
-      // It runs on the graph's stream, after what was submitted on the client's and before what
-      // comes there.
-      through_ = std::exchange(logical, graph_->logical);
-      if (!waits_for.add(through_->device.last)) throw std::bad_alloc();
-      return ReplayOperation::accept(actor);
-    }
-    if (graph_->recording->node_count() == 0) return actor.done(*this);
-    command = command::RunGraph{graph_->program.get()};
-    actor.run(*this);
-  }
-  void describe(RecordedNode& node, Recorder& /*recorder*/) const override {
-    node.retained = graph_;
-    if (calls_host(*graph_->recording)) node.order = NodeOrder::barrier;
-  }
-  void was_accepted(Actor& actor) noexcept override {
-    if (through_) through_->device.last = {stream, position};
-    ReplayOperation::was_accepted(actor);
-  }
-  /// In a window it is the window that failed.
-  void failed_with(const FailurePtr& failure) noexcept override {
-    if (logical == graph_->logical) ReplayOperation::failed_with(failure);
-  }
-
-private:
-  std::shared_ptr<LogicalStream> through_;  // Of the client; null in a window.
-};
-
-void ReplayOperation::claim_nodes() {
-  std::vector<std::pair<std::uint32_t, ClaimPtr>> failures;
-  const auto mark = [](const NodeView& node, const ClaimPtr& claim) {
-    for (const Touch& touch : node.touches) {
-      if (may_write(touch.access)) touch.hold->device.taint.claim(touch.range, claim);
-    }
-  };
-  graph_->recording->walk_outcome(nodes, [&](std::uint32_t index, NodeEnd end,
-                                             const NodeOutcome* outcome) {
-    const NodeView node = graph_->recording->node(index);
-    if (end == NodeEnd::ok) {
-      for (const Touch& touch : node.touches) {
-        TaintMap& taint = touch.hold->device.taint;
-        if (must_write(touch.access)) taint.clear(touch.range);
-        if (may_write(touch.access)) taint.lift(touch.range, owner());
-      }
-    } else if (end == NodeEnd::failed) {
-      failures.emplace_back(index, make_claim(ClaimKind::ran, outcome->failure));
-      mark(node, failures.back().second);
-    } else {
-      const auto root = std::find_if(failures.begin(), failures.end(),
-                                     [&](const auto& at) { return at.first == outcome->because; });
-      mark(node, root != failures.end() ? skip_claim(*root->second, node.name)
-                                        : make_claim(ClaimKind::not_started, failure));
-    }
-  });
-}
 
 const std::shared_ptr<GraphState>& state_of(const Graph& graph, const char* verb) {
   const auto& state = GraphAccess::state(graph);
@@ -129,10 +33,6 @@ const std::shared_ptr<GraphState>& device_state_of(const Graph& graph, const cha
                                "the graph was made without a device"));
   }
   return state;
-}
-
-Operation* make_replay(const std::shared_ptr<GraphState>& state) {
-  return state->logical->core->make<ReplayOperation>(0, state);
 }
 
 }  // namespace
@@ -158,6 +58,7 @@ std::shared_ptr<GraphState> GraphState::make(std::shared_ptr<LogicalStream> logi
   graph->touches.insert(graph->touches.end(), made.must_write().begin(), made.must_write().end());
   graph->touches.insert(graph->touches.end(), made.may_write().begin(), made.may_write().end());
   graph->order.emplace(graph->touches, made.id());
+  if (!made.slots().empty()) graph->parts = made.slots().split(graph->touches);
   auto* const owned = graph.release();
   return std::shared_ptr<GraphState>(owned, dispose);
 }
@@ -179,47 +80,25 @@ FailurePtr GraphState::last_failure() const {
   return last_failure_;
 }
 
-Operation* make_replay_here(DeviceCore& core, const ReplayRequest& request) {
-  Operation* const operation = core.make_here<ReplayOperation>(request.graph->shared_from_this());
-  operation->accepted = Completion(request.accepted);
-  operation->finished = Completion(request.finished);
-  return operation;
-}
-
 Operation* make_client_replay(const Client& client, const Graph& graph) {
   const auto& stream = ClientAccess::stream(client);
   if (!stream) throw Failure(Errc::empty_handle, "replay", "the client is empty");
-  const auto& state = device_state_of(graph, "replay");
-  if (state->logical->core != stream->core) {
-    throw Failure(Errc::wrong_device, "replay", "the graph is of another device");
-  }
-  return stream->core->make<ClientReplay>(0, state, stream);
-}
-
-bool calls_host(const Recording& recording) noexcept {
-  for (std::uint32_t i = 0; i < recording.node_count(); ++i) {
-    const Command& command = recording.node(i).command;
-    // What a child calls cannot be seen from here.
-    if (std::holds_alternative<command::HostCall>(command) ||
-        std::holds_alternative<command::RunGraph>(command)) {
-      return true;
-    }
-  }
-  return false;
+  return make_client_replay(stream, device_state_of(graph, "replay"));
 }
 
 AsyncContext async_context(const Graph& graph, const char* verb) {
   return device_state_of(graph, verb)->logical->core->async_context();
 }
 
-void start_replay(const Graph& graph, Reply* reply) noexcept {
-  post_accepted(reply, "replay", [&] { return make_replay(device_state_of(graph, "replay")); });
+void start_replay(const Graph& graph, BindingView bindings, Reply* reply) noexcept {
+  post_accepted(reply, "replay",
+                [&] { return make_replay(device_state_of(graph, "replay"), bindings, "replay"); });
 }
 
-void start_run(const Graph& graph, Reply* reply) noexcept {
+void start_run(const Graph& graph, BindingView bindings, Reply* reply) noexcept {
   Operation* operation = nullptr;
   try {
-    operation = make_replay(device_state_of(graph, "run"));
+    operation = make_replay(device_state_of(graph, "run"), bindings, "run");
   } catch (...) {
     return answer_exception(reply, "run");
   }
@@ -239,8 +118,22 @@ void Graph::replay() const {
                              reply);
 }
 
+void Graph::replay(BindingView bindings) const {
+  const auto& state = detail::device_state_of(*this, "replay");
+  detail::refuse_library_threads("replay");
+  detail::Operation* const operation = detail::make_replay(state, bindings, "replay");
+  detail::BlockingReply reply;
+  operation->accepted = Completion(&reply);
+  state->logical->core->call(operation, reply);
+}
+
 bool Graph::try_replay() const {
-  return detail::try_post(detail::make_replay(detail::device_state_of(*this, "replay")));
+  return try_replay({});
+}
+
+bool Graph::try_replay(BindingView bindings) const {
+  return detail::try_post(
+      detail::make_replay(detail::device_state_of(*this, "replay"), bindings, "replay"));
 }
 
 void Graph::run() const {
@@ -251,14 +144,33 @@ void Graph::run() const {
                              reply);
 }
 
+void Graph::run(BindingView bindings) const {
+  const auto& state = detail::device_state_of(*this, "run");
+  detail::refuse_library_threads("run");
+  detail::Operation* const operation = detail::make_replay(state, bindings, "run");
+  detail::BlockingReply reply;
+  operation->finished = Completion(&reply);
+  state->logical->core->call(operation, reply);
+}
+
 Future<void> Graph::async_replay() const {
-  return detail::future_of<void>(
-      *this, [this](Reply* reply) noexcept { detail::start_replay(*this, reply); });
+  return async_replay({});
+}
+
+Future<void> Graph::async_replay(BindingView bindings) const {
+  return detail::future_of<void>(*this, [this, bindings](Reply* reply) noexcept {
+    detail::start_replay(*this, bindings, reply);
+  });
 }
 
 Future<void> Graph::async_run() const {
-  return detail::future_of<void>(
-      *this, [this](Reply* reply) noexcept { detail::start_run(*this, reply); });
+  return async_run({});
+}
+
+Future<void> Graph::async_run(BindingView bindings) const {
+  return detail::future_of<void>(*this, [this, bindings](Reply* reply) noexcept {
+    detail::start_run(*this, bindings, reply);
+  });
 }
 
 void Client::replay(const Graph& graph) const {
@@ -287,6 +199,15 @@ bool Graph::has_device() const noexcept {
 
 std::uint64_t Graph::guarded_bytes() const noexcept {
   return has_device() ? state_->recording->guarded_bytes() : 0;
+}
+
+std::vector<SlotInfo> Graph::slots() const {
+  std::vector<SlotInfo> infos;
+  if (!state_) return infos;
+  for (const detail::RecordedSlot& slot : state_->recording->slots().slots()) {
+    infos.push_back({slot.name, slot.range.size(), slot.is_input, may_write(slot.access)});
+  }
+  return infos;
 }
 
 std::string Graph::to_dot() const {

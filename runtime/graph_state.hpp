@@ -33,6 +33,8 @@ struct GraphState : ControlNode, std::enable_shared_from_this<GraphState> {
   std::unique_ptr<GraphProgram> program;
   /// The byte sets of one replay: what it reads from outside, then what it writes.
   std::vector<Touch> touches;
+  /// The same, cut where slots begin and end. Empty without slots.
+  std::vector<SlotTouch> parts;
   std::optional<ReplayOrder> order;  ///< The device thread's.
 
   // Apart from what callers read.

@@ -12,6 +12,14 @@ void save(Operation& operation, const Touch& touch) {
   operation.undo.push_back({touch.hold.get(), touch.range, std::move(spans)});
 }
 
+// The claim that a command leaves on bytes whose refusals are `owner`'s.
+ClaimPtr owned_by(const ClaimPtr& claim, std::uint64_t owner) {
+  if (claim->kind != ClaimKind::not_started || claim->owner == owner || claim->owner == 0) {
+    return claim;
+  }
+  return ClaimPtr(*new Claim(claim->kind, claim->failure, owner, claim->skips));
+}
+
 }  // namespace
 
 void Journal::append(Operation& operation) noexcept {
@@ -37,7 +45,8 @@ void Journal::note_written(Operation& operation) {
     if (taint.clean()) continue;
     save(operation, touch);
     if (must_write(touch.access)) taint.clear(touch.range);
-    if (operation.owner() != 0) taint.lift(touch.range, operation.owner());
+    const std::uint64_t owner = operation.owner_of(touch);
+    if (owner != 0) taint.lift(touch.range, owner);
   }
 }
 
@@ -47,7 +56,8 @@ void Journal::note_claimed(Operation& operation, ClaimPtr claim) {
   for (const Touch& touch : operation.touches) {
     if (!may_write(touch.access)) continue;
     save(operation, touch);
-    touch.hold->device.taint.claim(touch.range, operation.claim);
+    touch.hold->device.taint.claim(touch.range,
+                                   owned_by(operation.claim, operation.owner_of(touch)));
   }
 }
 
@@ -66,11 +76,10 @@ const Claim* Journal::first_claim(const Operation& operation) noexcept {
     const TaintMap& taint = touch.hold->device.taint;
     const Claim* claim = taint.first(touch.range);
     if (!claim) continue;
+    const std::uint64_t owner = operation.owner_of(touch);
     // Plant 16 is caught by "random work on a seeded device gives what a sequential model gives".
     const bool locked_out = REPRISE_PLANT(16);
-    if (operation.owner() != 0 && !locked_out && taint.only_of(touch.range, operation.owner())) {
-      continue;
-    }
+    if (owner != 0 && !locked_out && taint.only_of(touch.range, owner)) continue;
     return claim;
   }
   return nullptr;

@@ -127,6 +127,8 @@ public:
   /// Whether success also lifts the `not_started` claims of this owner from what it may write:
   /// replays of a graph. 0: no.
   virtual std::uint64_t owner() const noexcept { return 0; }
+  /// The same for one entry of `touches`, where not all are alike.
+  virtual std::uint64_t owner_of(const Touch& /*touch*/) const noexcept { return owner(); }
   /// Adds to `node` what a recording must keep besides command and byte sets, or replaces what
   /// belongs to the operation by what belongs to `recorder`. May throw std::bad_alloc.
   virtual void describe(RecordedNode& /*node*/, Recorder& /*recorder*/) const {}

@@ -28,6 +28,7 @@ class Client;
 class Device;
 class Event;
 class Graph;
+struct Binding;
 struct ByteSets;
 struct CaptureOptions;
 struct EventOptions;
@@ -205,6 +206,9 @@ std::vector<Array<T>> typed_parts(std::vector<Buffer> parts) {
 
 Operation* make_record(const Client& client, const EventOptions& options, Event& made);
 Operation* make_wait(const Client& client, const Event& event);
+
+/// Names a buffer a slot of the window.
+Operation* make_slot(const Client& client, const Binding& slot);
 
 /// A function of the user's that records, without its type.
 struct RecordFunction {

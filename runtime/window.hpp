@@ -2,6 +2,7 @@
 #pragma once
 
 #include <reprise/capture/recorder.hpp>
+#include <reprise/capture/slots.hpp>
 #include <reprise/capture/stream_capture.hpp>
 #include <reprise/runtime/operation.hpp>
 
@@ -51,7 +52,8 @@ struct Window {
   std::unordered_map<const Hold*, WeakHold> fresh;
   /// A graph by hand; null: a capture.
   std::unique_ptr<HandBuilt> built;
-  FailurePtr warm_up_failure;  ///< Of the first command refused while prepared.
+  std::vector<SlotSpec> slots;  ///< Disjoint, of different names.
+  FailurePtr warm_up_failure;   ///< Of the first command refused while prepared.
 };
 
 }  // namespace reprise::detail
