@@ -12,8 +12,10 @@ namespace reprise {
 
 namespace {
 
-const char* verb_for(SpecKind kind) noexcept {
-  switch (kind) {
+const char* verb_for(const SpecNode& node) noexcept {
+  if (node.repeat == GraphRepeat::if_true) return "add_if";
+  if (node.repeat == GraphRepeat::while_true) return "add_while";
+  switch (node.kind) {
     case SpecKind::kernel: return "add_kernel";
     case SpecKind::copy: return "add_copy";
     case SpecKind::fill: return "add_fill";
@@ -56,6 +58,7 @@ void put_what(std::ostream& out, const SpecNode& node) {
   } else if (node.kind == SpecKind::copy || node.kind == SpecKind::fill) {
     out << ' ' << node.uses[0].range.size() << " bytes";
   }
+  put_repeat(out, node.repeat, node.at_most);
   if (node.kind == SpecKind::fill) {
     out << " with 0x" << std::hex << node.pattern << std::dec;
   }
@@ -116,7 +119,7 @@ void GraphSpec::set_name(std::uint32_t index, std::string_view name) {
 }
 
 void GraphSpec::reject(const SpecNode& node, Errc code, std::string_view message) const {
-  throw Failure(make_failure(code, verb_for(node.kind), label_for(node_count(), node), message));
+  throw Failure(make_failure(code, verb_for(node), label_for(node_count(), node), message));
 }
 
 void GraphSpec::check_use(const SpecNode& node, std::size_t number, std::uint64_t unit) const {
@@ -137,6 +140,20 @@ void GraphSpec::check_use(const SpecNode& node, std::size_t number, std::uint64_
     reject(node, Errc::misaligned,
            what() + std::to_string(use.range.size()) + " bytes are no multiple of " +
                std::to_string(unit));
+  }
+}
+
+void GraphSpec::check_condition(const SpecNode& node) const {
+  const ByteRange at = node.uses.empty() ? ByteRange{} : node.uses[0].range;
+  if (at.size() != 4) {
+    reject(node, Errc::size_mismatch,
+           "a condition of " + std::to_string(at.size()) + " bytes instead of 4");
+  }
+  if (at.begin % 4 != 0) {
+    reject(node, Errc::misaligned, "a condition at byte " + std::to_string(at.begin));
+  }
+  if (node.repeat == GraphRepeat::while_true && node.at_most == 0) {
+    reject(node, Errc::invalid_argument, "a loop that runs at most 0 times");
   }
 }
 
@@ -173,6 +190,7 @@ void GraphSpec::check(const SpecNode& node) const {
     if (node.call == nullptr) reject(node, Errc::invalid_argument, "the function is empty");
   } else if (node.kind == SpecKind::child) {
     if (!node.callee) reject(node, Errc::empty_graph, "the graph handle is empty");
+    if (node.repeat != GraphRepeat::once) check_condition(node);
   }
   for (std::size_t i = 0; i < node.uses.size(); ++i) check_use(node, i, units[i]);
   if (node.kind != SpecKind::copy) return;

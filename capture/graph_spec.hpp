@@ -4,6 +4,7 @@
 #include <reprise/memory/access.hpp>
 #include <reprise/memory/error.hpp>
 #include <reprise/memory/range.hpp>
+#include <reprise/device/command.hpp>
 #include <reprise/device/kernel.hpp>
 
 #include <cstddef>
@@ -58,13 +59,15 @@ struct SpecNode {
   std::uint64_t cost = 1;  ///< In units of the caller's, for critical paths.
   SourceLocation where;
 
-  KernelRef kernel;                       ///< kernel
-  Grid grid{1};                           ///< kernel
-  std::vector<std::byte> arguments;       ///< kernel: the block, without addresses.
-  std::uint64_t pattern = 0;              ///< fill
-  std::uint32_t pattern_bytes = 1;        ///< fill
-  void (*call)(void* context) = nullptr;  ///< host
-  std::shared_ptr<void> callee;           ///< host: the context of `call`. child: keeps the graph.
+  KernelRef kernel;                        ///< kernel
+  Grid grid{1};                            ///< kernel
+  std::vector<std::byte> arguments;        ///< kernel: the block, without addresses.
+  std::uint64_t pattern = 0;               ///< fill
+  std::uint32_t pattern_bytes = 1;         ///< fill
+  void (*call)(void* context) = nullptr;   ///< host
+  std::shared_ptr<void> callee;            ///< host: the context of `call`. child: keeps the graph.
+  GraphRepeat repeat = GraphRepeat::once;  ///< child; unless once, the first use is the condition.
+  std::uint32_t at_most = 1;               ///< child, while_true
   bool is_barrier = false;  ///< child: it calls the host, so bytes do not tell its order.
 };
 
@@ -114,7 +117,8 @@ public:
   /// Errc::out_of_range       no such buffer, or bytes beyond its end
   /// Errc::size_mismatch      two sides of a copy; a number of arguments or their block
   /// Errc::misaligned         bytes that are no whole elements or patterns
-  /// Errc::invalid_argument   a copy onto itself, a pattern of 3 bytes, a host node that is empty
+  /// Errc::invalid_argument   a copy onto itself, a pattern of 3 bytes, a host node that is empty,
+  ///                          a loop that never runs
   /// Errc::empty_handle, empty_graph   a kernel node without a kernel, a child without a graph
   std::uint32_t add_node(SpecNode node);
   /// `node` runs after `on`. Twice is once.
@@ -162,6 +166,7 @@ private:
 
   std::string label_of(std::uint32_t node) const;
   void check(const SpecNode& node) const;
+  void check_condition(const SpecNode& node) const;
   void check_use(const SpecNode& node, std::size_t number, std::uint64_t unit) const;
   [[noreturn]] void reject(const SpecNode& node, Errc code, std::string_view message) const;
   std::vector<std::uint32_t> given_order() const;

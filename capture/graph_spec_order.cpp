@@ -354,7 +354,10 @@ Command command_of(const SpecNode& node, std::span<const HoldRef> holds, Recorde
     case SpecKind::fill:
       return command::Fill{address(0), node.uses[0].range.size(), node.pattern, node.pattern_bytes};
     case SpecKind::host: return command::HostCall{node.call, node.callee.get()};
-    case SpecKind::child: return command::RunGraph{};
+    case SpecKind::child: {
+      const bool asks = node.repeat != GraphRepeat::once;
+      return command::RunGraph{nullptr, nullptr, node.repeat, asks ? address(0) : 0, node.at_most};
+    }
     case SpecKind::empty: break;
   }
   return command::Marker{};

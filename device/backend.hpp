@@ -53,7 +53,8 @@ protected:
 /// answers a Result. Implementations: cpu, cuda, and decorators of tests.
 ///
 /// Threads  The device thread calls everything, except lower(), which runs on the helper thread,
-///          help(), which runs on a blocked caller, and properties(), which any thread may read.
+///          help(), which runs on a blocked caller, and properties() and end_loops(), which any
+///          thread may call.
 class Backend {
 public:
   virtual ~Backend() = default;
@@ -67,6 +68,9 @@ public:
   /// did not end by the deadline; it and everything it uses must then be leaked. `stuck` gets the
   /// name of what it runs.
   virtual bool stop(std::uint64_t deadline_ns, std::string& stuck) noexcept = 0;
+  /// The device is aborted: a loop of a graph on the device fails before its next run, with
+  /// Errc::operation_aborted. Any thread.
+  virtual void end_loops() noexcept {}
   /// After stop() answered false: whether the device thread is inside a command that does not
   /// return. Once this has answered true, that thread touches nothing of the device's any more.
   virtual bool holds_device_thread() noexcept { return false; }

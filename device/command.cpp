@@ -58,6 +58,14 @@ std::string_view name_of(const Command& command) noexcept {
   return launch && launch->kernel ? std::string_view{launch->kernel->name} : std::string_view{};
 }
 
+std::ostream& put_repeat(std::ostream& out, GraphRepeat repeat, std::uint32_t at_most) {
+  if (repeat == GraphRepeat::if_true) out << " if true";
+  if (repeat != GraphRepeat::while_true) return out;
+  out << " while true";
+  if (at_most != no_repeat_limit) out << ", at most " << at_most << " times";
+  return out;
+}
+
 std::ostream& operator<<(std::ostream& out, const Command& command) {
   out << verb_of(command);
   std::visit(Overloaded{
@@ -72,6 +80,7 @@ std::ostream& operator<<(std::ostream& out, const Command& command) {
                  },
                  [&](const command::Write& c) { out << ' ' << c.bytes << " bytes"; },
                  [&](const command::Read& c) { out << ' ' << c.bytes << " bytes"; },
+                 [&](const command::RunGraph& c) { put_repeat(out, c.repeat, c.at_most); },
                  [](const auto&) {},
              },
              command);

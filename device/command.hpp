@@ -14,6 +14,18 @@ namespace reprise {
 
 class GraphProgram;
 
+/// How often a graph runs that is a node of another one.
+enum class GraphRepeat : std::uint8_t {
+  once,
+  if_true,     ///< Once if the condition is not 0.
+  while_true,  ///< As long as the condition is not 0, up to a number of times.
+};
+/// No number of times is too many.
+inline constexpr std::uint32_t no_repeat_limit = ~std::uint32_t{0};
+
+/// "", " if true", " while true, at most 3 times".
+std::ostream& put_repeat(std::ostream& out, GraphRepeat repeat, std::uint32_t at_most);
+
 /// The closed set of commands a backend executes. All are resolved: addresses instead of buffers,
 /// definitions instead of names. Pointers refer to memory that stays as it is until the command
 /// has finished, or, in a graph, for the graph's life.
@@ -61,6 +73,9 @@ struct RunGraph {
   GraphProgram* program = nullptr;
   /// Where each slot of the plan begins in this run. Null: where it did when it was recorded.
   const std::uint64_t* slots = nullptr;
+  GraphRepeat repeat = GraphRepeat::once;
+  std::uint64_t condition = 0;  ///< Address of 4 aligned bytes, read each time; unless once.
+  std::uint32_t at_most = 1;    ///< Runs; while_true.
 };
 /// Nothing; a point in the stream.
 struct Marker {};

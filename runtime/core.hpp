@@ -182,7 +182,10 @@ public:
   /// device thread has ended; Errc::timed_out names what is stuck. Idempotent.
   Result<void> close(bool abort, std::uint64_t deadline_ns, std::string& stuck);
   /// What has not started is given up from here on; close() follows.
-  void begin_abort() noexcept { aborting_.store(true, std::memory_order_release); }
+  void begin_abort() noexcept {
+    aborting_.store(true, std::memory_order_release);
+    backend_->end_loops();
+  }
   /// The same as close(); nothing if another thread is at it.
   std::optional<Result<void>> try_close(bool abort, std::uint64_t deadline_ns, std::string& stuck);
   bool is_closed() const noexcept { return channel_.is_closed(); }

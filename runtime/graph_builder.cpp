@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/runtime/graph_builder.hpp>
 
+#include <reprise/memory/check.hpp>
 #include <reprise/capture/recording.hpp>
 #include <reprise/runtime/actor.hpp>
 #include <reprise/runtime/core.hpp>
@@ -155,24 +156,44 @@ GraphNode GraphBuilder::add_empty(SourceLocation where) {
   return add(std::move(node));
 }
 
+/// What the graph touches; with a condition it may do nothing, so nothing is certainly written.
+void GraphBuilder::use_child(SpecNode& node, const Graph& graph) {
+  const auto& state = detail::GraphAccess::state(graph);
+  if (!state) return;
+  const Recording& made = *state->recording;
+  node.name = graph.name();
+  node.callee = state;
+  node.is_barrier = detail::calls_host(made);
+  const auto use = [&](std::span<const Touch> set) {
+    for (const Touch& touch : set) {
+      node.uses.push_back({buffer_of(touch.hold), touch.range, touch.access});
+    }
+  };
+  use(made.inputs());
+  if (node.repeat == GraphRepeat::once) use(made.must_write());
+  use(made.may_write());
+}
+
 GraphNode GraphBuilder::add_child(const Graph& graph, SourceLocation where) {
   SpecNode node;
   node.kind = SpecKind::child;
-  if (const auto& state = detail::GraphAccess::state(graph)) {
-    node.name = graph.name();
-    node.callee = state;
-    node.is_barrier = detail::calls_host(*state->recording);
-    for (const auto& set : {state->recording->inputs(), state->recording->must_write(),
-                            state->recording->may_write()}) {
-      for (const Touch& touch : set) {
-        node.uses.push_back({buffer_of(touch.hold), touch.range, touch.access});
-      }
-    }
-  }
   node.where = where;
-  Own own;
-  own.child = graph;
-  return add(std::move(node), std::move(own));
+  use_child(node, graph);
+  return add(std::move(node), {nullptr, graph});
+}
+
+GraphNode GraphBuilder::add_conditional(const GraphOperand& condition, const Graph& body,
+                                        GraphRepeat repeat, std::uint32_t at_most,
+                                        SourceLocation where) {
+  SpecNode node;
+  node.kind = SpecKind::child;
+  node.repeat = repeat;
+  node.at_most = at_most;
+  node.where = where;
+  node.uses = {
+      use_of(repeat == GraphRepeat::if_true ? "add_if" : "add_while", condition, Access::reads)};
+  use_child(node, body);
+  return add(std::move(node), {nullptr, body});
 }
 
 void GraphBuilder::set_name(GraphNode node, std::string_view name) {
@@ -257,6 +278,52 @@ void submit_empty(const Client& inside) {
                                  }));
 }
 
+/// A graph as a node that runs as often as a value on the device says.
+class ConditionalNode final : public detail::Operation {
+public:
+  ConditionalNode(std::shared_ptr<detail::LogicalStream> stream,
+                  std::shared_ptr<detail::GraphState> body, Touch condition, GraphRepeat repeat,
+                  std::uint32_t at_most)
+      : Operation("replay"), body_(std::move(body)), repeat_(repeat), at_most_(at_most) {
+    logical = std::move(stream);
+    sets_.push_back(std::move(condition));
+    // It may do nothing, so nothing is certainly written.
+    const Recording& made = *body_->recording;
+    sets_.insert(sets_.end(), made.inputs().begin(), made.inputs().end());
+    sets_.insert(sets_.end(), made.may_write().begin(), made.may_write().end());
+    touches = sets_;
+  }
+
+  std::string_view name() const noexcept override { return body_->recording->name(); }
+
+  void accept(detail::Actor& actor) override {
+    REPRISE_CHECK(actor.is_recording(*this), "a condition is asked in a graph alone");
+    if (body_->recording->node_count() == 0) return actor.done(*this);
+    const Touch& condition = sets_.front();
+    command = command::RunGraph{body_->program.get(), nullptr, repeat_,
+                                condition.hold->device.address + condition.range.begin, at_most_};
+    actor.run(*this);
+  }
+  void describe(RecordedNode& node, Recorder& /*recorder*/) const override {
+    node.retained = body_;
+  }
+
+private:
+  std::shared_ptr<detail::GraphState> body_;
+  std::vector<Touch> sets_;
+  GraphRepeat repeat_;
+  std::uint32_t at_most_;
+};
+
+void submit_conditional(const Client& inside, const SpecNode& node, const Graph& body,
+                        const Buffer& condition) {
+  const auto& stream = detail::ClientAccess::stream(inside);
+  detail::post(stream->core->make<ConditionalNode>(
+      0, stream, detail::GraphAccess::state(body),
+      Touch{BufferAccess::hold(condition), BufferAccess::range(condition), Access::reads},
+      node.repeat, node.at_most));
+}
+
 void submit_host(const Client& inside, const SpecNode& node, std::span<const Buffer> memory,
                  const std::shared_ptr<std::function<void()>>& function) {
   ByteSets sets;
@@ -302,7 +369,11 @@ void GraphBuilder::record(const Client& inside, const SpecOrder& order,
       case SpecKind::host: submit_host(inside, node, memory, own_[index].function); break;
       case SpecKind::empty: submit_empty(inside); break;
       case SpecKind::child:
-        detail::post(detail::make_client_replay(inside, own_[index].child));
+        if (node.repeat == GraphRepeat::once) {
+          detail::post(detail::make_client_replay(inside, own_[index].child));
+        } else {
+          submit_conditional(inside, node, own_[index].child, part(0));
+        }
         break;
     }
   }

@@ -178,6 +178,35 @@ public:
   /// Runs `graph` as one node. Errc::empty_graph.
   GraphNode add_child(const Graph& graph, SourceLocation where = SourceLocation::current());
 
+  /// Runs `body` as one node if the condition, read on the device when the node's turn comes, is
+  /// not 0. As it may do nothing, what it writes counts as written at most: marks on it stay. What
+  /// it reads must have been written even if it does nothing. An empty body leaves no node.
+  ///
+  /// Errc::size_mismatch (no single element), empty_graph
+  GraphNode add_if(const Array<std::uint32_t>& condition, const Graph& body,
+                   SourceLocation where = SourceLocation::current()) {
+    return add_conditional(condition, body, GraphRepeat::if_true, 1, where);
+  }
+  GraphNode add_if(const Placeholder<std::uint32_t>& condition, const Graph& body,
+                   SourceLocation where = SourceLocation::current()) {
+    return add_conditional(condition, body, GraphRepeat::if_true, 1, where);
+  }
+  /// The same as long as the condition, read before each run, is not 0, and `at_most` times; then
+  /// the graph goes on, whatever the condition says. The first run that fails is the last one. When
+  /// the device is aborted, a loop ends before its next run, as failed with operation_aborted.
+  ///
+  /// Errc::invalid_argument   at most 0 times
+  GraphNode add_while(const Array<std::uint32_t>& condition, const Graph& body,
+                      std::uint32_t at_most = no_repeat_limit,
+                      SourceLocation where = SourceLocation::current()) {
+    return add_conditional(condition, body, GraphRepeat::while_true, at_most, where);
+  }
+  GraphNode add_while(const Placeholder<std::uint32_t>& condition, const Graph& body,
+                      std::uint32_t at_most = no_repeat_limit,
+                      SourceLocation where = SourceLocation::current()) {
+    return add_conditional(condition, body, GraphRepeat::while_true, at_most, where);
+  }
+
   /// Renames a node; graphs made before keep the old name.
   void set_name(GraphNode node, std::string_view name);
   /// `node` runs after `on`. Twice is once. Errc::out_of_range, invalid_argument (after itself).
@@ -260,6 +289,9 @@ private:
                        std::span<const GraphOperand> operands);
   GraphNode add_fill(const GraphOperand& operand, std::uint64_t pattern,
                      std::uint32_t pattern_bytes, SourceLocation where);
+  GraphNode add_conditional(const GraphOperand& condition, const Graph& body, GraphRepeat repeat,
+                            std::uint32_t at_most, SourceLocation where);
+  void use_child(SpecNode& node, const Graph& graph);
   GraphNode add(SpecNode node, Own own = {});
   SpecUse use_of(const char* verb, const GraphOperand& operand, Access access);
   std::uint32_t buffer_of(const HoldRef& hold);

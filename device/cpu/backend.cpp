@@ -76,6 +76,8 @@ public:
     return false;
   }
 
+  void end_loops() noexcept override { engine_.end_loops(); }
+
   bool holds_device_thread() noexcept override {
     // With the exchange in run_inline(): either that thread has come out, or it never will.
     auto seen = Inline::inside;
@@ -146,7 +148,7 @@ public:
     }
     try {
       return std::unique_ptr<GraphProgram>{
-          std::make_unique<detail::CpuProgram>(plan, engine_.splitter())};
+          std::make_unique<detail::CpuProgram>(plan, engine_.splitter(), engine_.ends_loops())};
     } catch (const std::bad_alloc&) {
       return Error{Errc::out_of_memory, 0, "no memory for the program of a graph"};
     }

@@ -107,6 +107,7 @@ bool Engine::begin(CpuStream& stream, const Work& work) noexcept {
 }
 
 void Engine::give_up() noexcept {
+  end_loops();
   given_up_.store(true, std::memory_order_seq_cst);
   for (CpuStream& stream : streams()) {
     while (stream.running.is_brief()) std::this_thread::yield();

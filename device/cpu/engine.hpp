@@ -49,6 +49,9 @@ public:
   /// Some thread does not come back: starts no command any more. When this returns, none but user
   /// code runs, so that nothing writes host memory whose owner is told that it never will.
   void give_up() noexcept;
+  /// Loops of graphs end before their next run. Any thread.
+  void end_loops() noexcept { ends_loops_.store(true, std::memory_order_relaxed); }
+  const std::atomic<bool>& ends_loops() const noexcept { return ends_loops_; }
 
 private:
   bool suspend(CpuStream& stream, const Work& work) noexcept;
@@ -59,6 +62,7 @@ private:
 
   Notice* notice_ = nullptr;
   std::atomic<bool> given_up_{false};
+  std::atomic<bool> ends_loops_{false};  ///< Relaxed; read by CpuProgram.
   Crew crew_;
   Splitter splitter_;
   std::uint32_t count_;

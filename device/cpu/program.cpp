@@ -33,6 +33,16 @@ struct CpuProgram::SplitNode {
 struct CpuProgram::ChildNode {
   CpuProgram* program;
   std::unique_ptr<CpuProgram> child;
+  const command::RunGraph* command;
+
+  bool is_wanted(std::uint64_t runs) const noexcept {
+    if (command->repeat == GraphRepeat::once) return runs == 0;
+    if (command->repeat == GraphRepeat::if_true && runs == 1) return false;
+    if (runs == command->at_most && runs != no_repeat_limit) return false;
+    std::uint32_t condition = 0;
+    std::memcpy(&condition, reinterpret_cast<const void*>(command->condition), sizeof condition);
+    return condition != 0;
+  }
 };
 
 /// The bodies of nodes that are no kernels of one block.
@@ -54,13 +64,21 @@ public:
     const auto& node = *static_cast<const ChildNode*>(what);
     std::atomic<const void*> at{nullptr};
     std::vector<NodeOutcome> outcomes;
-    FailurePtr failure = node.child->run(node.program->stream_, at, outcomes);
-    if (failure) throw ChildFailed{std::move(failure)};
+    for (std::uint64_t runs = 0; node.is_wanted(runs); ++runs) {
+      // Relaxed: a request that orders nothing; the partner is Engine::end_loops().
+      if (runs != 0 && node.program->ends_loops_.load(std::memory_order_relaxed)) {
+        throw ChildFailed{make_failure(Errc::operation_aborted, "replay", node.child->name_,
+                                       "the device was aborted between two runs of a loop")};
+      }
+      FailurePtr failure = node.child->run(node.program->stream_, at, outcomes);
+      if (failure) throw ChildFailed{std::move(failure)};
+    }
   }
 };
 
-CpuProgram::CpuProgram(const GraphPlan& plan, Splitter& splitter)
-    : plan_(plan.nodes), name_(plan.name), splitter_(splitter) {
+CpuProgram::CpuProgram(const GraphPlan& plan, Splitter& splitter,
+                       const std::atomic<bool>& ends_loops)
+    : plan_(plan.nodes), name_(plan.name), splitter_(splitter), ends_loops_(ends_loops) {
   static_assert(sizeof(Node) == 64, "a node is one line");
   const auto is_split = [](const PlanNode& node) {
     const auto* launch = std::get_if<command::Launch>(&node.command);
@@ -109,8 +127,10 @@ void CpuProgram::add(const PlanNode& plan, std::uint32_t index) {
     // Lowered anew: a program is run once at a time, and the graph may be replayed or be a child of
     // others meanwhile.
     const auto& program = static_cast<const CpuProgram&>(*graph->program);
-    child_nodes_.push_back(
-        {this, std::make_unique<CpuProgram>(GraphPlan{program.plan_, program.name_}, splitter_)});
+    child_nodes_.push_back({this,
+                            std::make_unique<CpuProgram>(GraphPlan{program.plan_, program.name_},
+                                                         splitter_, ends_loops_),
+                            graph});
     add_call(&Calls::child, &child_nodes_.back(), index);
   }
 }

@@ -29,7 +29,8 @@ namespace reprise::detail {
 class CpuProgram final : public GraphProgram {
 public:
   /// Throws std::bad_alloc.
-  CpuProgram(const GraphPlan& plan, Splitter& splitter);
+  /// Once `ends_loops` is set, a loop fails before its next run.
+  CpuProgram(const GraphPlan& plan, Splitter& splitter, const std::atomic<bool>& ends_loops);
   ~CpuProgram() override;
 
   std::uint64_t bytes() const noexcept override;
@@ -61,6 +62,7 @@ private:
   std::span<const PlanNode> plan_;
   std::string_view name_;
   Splitter& splitter_;
+  const std::atomic<bool>& ends_loops_;
   std::vector<Node> nodes_;
   std::vector<SplitNode> split_nodes_;
   std::vector<ChildNode> child_nodes_;

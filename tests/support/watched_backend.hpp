@@ -40,6 +40,7 @@ public:
   bool stop(std::uint64_t deadline_ns, std::string& stuck) noexcept override {
     return inner_->stop(deadline_ns, stuck);
   }
+  void end_loops() noexcept override { inner_->end_loops(); }
   Result<void> enqueue(StreamIndex stream, Work& work) noexcept override {
     const std::lock_guard lock(mutex_);
     commands_.push_back(work.command);
