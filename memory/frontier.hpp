@@ -82,18 +82,23 @@ public:
 
   /// Notes a use. A position of 0 is no use.
   [[nodiscard]] bool add(StreamPoint point) noexcept {
+    return add_in_place(point) || (grow(size_ + 1) && add_in_place(point));
+  }
+  /// The same where that needs no memory; else false.
+  [[nodiscard]] bool add_in_place(StreamPoint point) noexcept {
     if (point.position == 0) {
       return true;
     }
     const std::uint32_t at = find(point.stream);
-    if (at != size_) {
-      put(at, {point.stream, std::max(point.position, (*this)[at].position)});
-      return true;
-    }
-    if (size_ == capacity_ && !reserve(size_ + 1)) {
+    if (at == capacity_) {
       return false;
     }
-    put(size_++, point);
+    if (at == size_) {
+      ++size_;
+    } else {
+      point.position = std::max(point.position, (*this)[at].position);
+    }
+    put(at, point);
     return true;
   }
 
@@ -127,21 +132,7 @@ public:
 
   /// Makes room for `points` points in all, so that add() and merge() up to there cannot fail.
   [[nodiscard]] bool reserve(std::uint32_t points) noexcept {
-    if (points <= capacity_) {
-      return true;
-    }
-    const std::uint32_t capacity = std::max(points, 2 * capacity_);
-    auto* heap = new (std::nothrow) StreamPoint[capacity];
-    if (heap == nullptr) {
-      return false;
-    }
-    for (std::uint32_t i = 0; i < size_; ++i) {
-      heap[i] = (*this)[i];
-    }
-    free_heap();
-    storage_.heap = heap;
-    capacity_ = capacity;
-    return true;
+    return points <= capacity_ || grow(points);
   }
 
   /// Forgets all points and keeps the room.
@@ -193,6 +184,20 @@ private:
       storage_.local.streams[at] = point.stream;
       storage_.local.positions[at] = point.position;
     }
+  }
+  [[gnu::noinline, gnu::cold]] bool grow(std::uint32_t points) noexcept {
+    const std::uint32_t capacity = std::max(points, 2 * capacity_);
+    auto* heap = new (std::nothrow) StreamPoint[capacity];
+    if (heap == nullptr) {
+      return false;
+    }
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      heap[i] = (*this)[i];
+    }
+    free_heap();
+    storage_.heap = heap;
+    capacity_ = capacity;
+    return true;
   }
   void free_heap() noexcept {
     if (on_heap()) {

@@ -134,7 +134,7 @@ ByteRange UseMap::trimmed(ByteRange range, Settled&& settled) const noexcept {
   return range;
 }
 
-void UseMap::note_read_in_part(ByteRange range, const UsePoint& use) {
+void UseMap::note_read_in_part(ByteRange range, UsePoint use) {
   if (range.empty()) return;
   const ByteRange rest =
       trimmed(range, [&use](const Segment& segment) { return segment.holds(use); });
@@ -148,7 +148,7 @@ void UseMap::note_read_in_part(ByteRange range, const UsePoint& use) {
   fuse(find(range.begin), find_from(range.end));
 }
 
-void UseMap::note_write_in_part(ByteRange range, const UsePoint& use) {
+void UseMap::note_write_in_part(ByteRange range, UsePoint use) {
   if (range.empty()) return;
   if (segments_.empty()) {
     segments_.emplace_back(range, use);

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 namespace reprise {
 
@@ -21,8 +22,7 @@ public:
   constexpr UsePoint() noexcept = default;
   /// `point`, or whatever `cell` says if there is one.
   UsePoint(StreamPoint point, const StreamPoint* cell = nullptr) noexcept  // NOLINT: implicit
-      : who_(cell ? reinterpret_cast<std::uintptr_t>(cell) : plain(point.stream)),
-        position_(cell ? 0 : point.position) {}
+      : who_(cell ? number_of(cell) : plain(point.stream)), position_(cell ? 0 : point.position) {}
 
   /// The cell, nullptr if this is a plain point.
   const StreamPoint* cell() const noexcept {
@@ -45,6 +45,9 @@ public:
 
 private:
   // Cells are aligned, so an odd number is a stream.
+  static std::uintptr_t number_of(const StreamPoint* cell) noexcept {
+    return reinterpret_cast<std::uintptr_t>(std::assume_aligned<alignof(StreamPoint)>(cell));
+  }
   static constexpr std::uintptr_t plain(StreamIndex stream) noexcept {
     return std::uintptr_t{stream} << 1 | 1;
   }
@@ -88,6 +91,11 @@ public:
   void ready(ByteRange range) {
     if (!is_whole(range) || !segments_[0].has_room()) ready_in_part(range);
   }
+  /// The usual case: all of the allocation has the same uses, and `range` is just that. It is ready
+  /// for a note of a write then.
+  bool is_whole(ByteRange range) const noexcept {
+    return segments_.size() == 1 && segments_[0].range == range;
+  }
   /// before_read() and ready() in one.
   void plan_read(ByteRange range, Frontier& out) {
     if (!is_whole(range) || !segments_[0].has_room()) return plan_read_in_part(range, out);
@@ -102,6 +110,13 @@ public:
     REPRISE_CHECK(!use.is_none(), "a use has a position or a cell");
     if (!is_whole(range)) return note_read_in_part(range, use);
     segments_[0].add_reader(use);
+  }
+  /// The same if `range` is whole and nobody has read it since it was written; else false, and
+  /// nothing has changed. Needs no room made for it.
+  bool note_first_read(ByteRange range, UsePoint use) noexcept {
+    if (!is_whole(range) || !segments_[0].readers.empty() || !segments_[0].has_room()) return false;
+    segments_[0].add_reader(use);
+    return true;
   }
   /// The writer has waited for before_write(), so what was known of `range` is forgotten, uses by
   /// cells included: a graph whose bytes others wrote notes its uses anew with its next replay.
@@ -171,10 +186,6 @@ private:
     }
   };
 
-  /// The usual case: all of the allocation has the same uses, and `range` is just that.
-  bool is_whole(ByteRange range) const noexcept {
-    return segments_.size() == 1 && segments_[0].range == range;
-  }
   [[noreturn]] static void no_memory();
   static void add(Frontier& out, const UsePoint& use) {
     if (!out.add(use.at())) no_memory();
@@ -193,8 +204,8 @@ private:
   void ready_in_part(ByteRange range);
   void plan_read_in_part(ByteRange range, Frontier& out);
   void plan_write_in_part(ByteRange range, Frontier& out);
-  void note_read_in_part(ByteRange range, const UsePoint& use);
-  void note_write_in_part(ByteRange range, const UsePoint& use);
+  void note_read_in_part(ByteRange range, UsePoint use);
+  void note_write_in_part(ByteRange range, UsePoint use);
   std::size_t find(std::uint64_t offset) const noexcept;
   std::size_t find_from(std::uint64_t offset) const noexcept;
   template <class Settled>

@@ -33,7 +33,7 @@ ReplayOrder::ReplayOrder(std::span<const Touch> touches, std::uint64_t id) : id_
     return std::tuple(!a.writes, a.range.begin) < std::tuple(!b.writes, b.range.begin);
   });
   drop_covered_reads();
-  written_.reserve(uses_.size());
+  written_.resize(uses_.size());
   table_.resize(std::bit_ceil(2 * uses_.size() + 2));
   table_shift_ = 64 - static_cast<std::uint32_t>(std::countr_zero(table_.size()));
   for (auto use = uses_.begin(); use != uses_.end();) {
@@ -70,7 +70,9 @@ void ReplayOrder::drop_covered_reads() noexcept {
 /// Sees to it that `use` will be noted.
 inline void ReplayOrder::plan_use(const Use& use) {
   if (!use.writes) return use.hold->device.uses.note_read(use.range, {cell_, &cell_});
-  if (written_.empty() || written_.back() != &use) written_.push_back(&use);
+  if (written_count_ != 0 && written_[written_count_ - 1] == &use) return;
+  if (written_count_ == written_.size()) written_.resize(2 * written_count_);
+  written_[written_count_++] = &use;
 }
 
 /// False: it is one stranger too many.
@@ -81,19 +83,60 @@ inline bool ReplayOrder::plan_after(const ReplayOrder& other, Frontier& waits, i
     peer = &make_peer(other);
   }
   if (peer->shared.empty()) return true;
+  if (peer->shared.size() == 1) {
+    usual_.peer = other.id_;
+    usual_.peer_use = peer->shared.front();
+  }
   add(waits, other.cell_);
   for (const Use* use : peer->shared) plan_use(*use);
   return true;
 }
 
+/// The usual case, without a call: one touch is new, by the same as the last time, and it concerns
+/// one use, of just the bytes that the map tells apart. Everything else is plan_anew()'s, even when
+/// something was planned here already.
+void ReplayOrder::plan_fresh(const RecentTouches& recent, Frontier& waits) {
+  if (recent.count() - seen_ != 1) return plan_anew(recent, waits);
+  const RecentTouches::Entry& entry = recent[seen_];
+  const Use* use = nullptr;
+  const StreamPoint* point = nullptr;
+  if (entry.hold != nullptr) {
+    if (entry.hold != usual_.hold) return plan_anew(recent, waits);
+    use = usual_.hold_use;
+    point = &entry.point;
+    if (!use->range.overlaps(entry.range) || !(entry.wrote || use->writes)) {
+      written_count_ = 0;
+      return;
+    }
+  } else {
+    if (entry.graph == nullptr || entry.graph->id_ != usual_.peer) return plan_anew(recent, waits);
+    use = usual_.peer_use;
+    point = &entry.graph->cell_;
+  }
+  UseMap& uses = use->hold->device.uses;
+  if (use->writes) {
+    if (!uses.is_whole(use->range)) return plan_anew(recent, waits);
+    written_[0] = use;
+    written_count_ = 1;
+  } else {
+    if (!uses.note_first_read(use->range, {cell_, &cell_})) return plan_anew(recent, waits);
+    written_count_ = 0;
+  }
+  if (!waits.add_in_place(*point)) plan_anew(recent, waits);
+}
+
 void ReplayOrder::plan_anew(const RecentTouches& recent, Frontier& waits) {
-  written_.clear();
+  written_count_ = 0;
   if (!recent.reaches(seen_)) return plan_all(waits);
   int strangers = 0;
   for (std::uint64_t number = seen_; number != recent.count(); ++number) {
     const RecentTouches::Entry& entry = recent[number];
     if (entry.hold != nullptr) {
       const Bucket bucket = bucket_of(entry.hold);  // A copy stays in registers.
+      if (bucket.end - bucket.begin == 1) {
+        usual_.hold = entry.hold;
+        usual_.hold_use = bucket.begin;
+      }
       for (const Use* use = bucket.begin; use != bucket.end; ++use) {
         if (!use->range.overlaps(entry.range) || !(entry.wrote || use->writes)) continue;
         add(waits, entry.point);
@@ -103,18 +146,37 @@ void ReplayOrder::plan_anew(const RecentTouches& recent, Frontier& waits) {
       return plan_all(waits);
     }
   }
-  for (const Use* use : written_) use->hold->device.uses.ready(use->range);
+  ready_written();
 }
 
 void ReplayOrder::plan_all(Frontier& waits) {
   REPRISE_MARK("replay_looked_at_all");
-  written_.clear();
+  written_count_ = 0;
   for (const Use& use : uses_) {
     const UseMap& map = use.hold->device.uses;
     use.writes ? map.before_write(use.range, waits) : map.before_read(use.range, waits);
     plan_use(use);
   }
-  for (const Use* use : written_) use->hold->device.uses.ready(use->range);
+  ready_written();
+}
+
+void ReplayOrder::ready_written() {
+  for (std::size_t i = 0; i < written_count_; ++i) {
+    written_[i]->hold->device.uses.ready(written_[i]->range);
+  }
+}
+
+void ReplayOrder::note_fresh(RecentTouches& recent) noexcept {
+  seen_ = recent.add(*this);
+  if (written_count_ == 0) return;
+  if (written_count_ != 1) return note_written();
+  written_[0]->hold->device.uses.note_write(written_[0]->range, {cell_, &cell_});
+}
+
+void ReplayOrder::note_written() noexcept {
+  for (std::size_t i = 0; i < written_count_; ++i) {
+    written_[i]->hold->device.uses.note_write(written_[i]->range, {cell_, &cell_});
+  }
 }
 
 bool ReplayOrder::conflicts(const Use& other) const noexcept {

@@ -40,11 +40,13 @@ public:
     entries_[count_++ % kept] = {nullptr, touch.hold.get(), touch.range, point,
                                  may_write(touch.access)};
   }
-  /// The graph itself knows where its newest replay is.
-  void add(const ReplayOrder& graph) noexcept {
-    Entry& entry = entries_[count_++ % kept];
+  /// The graph itself knows where its newest replay is. Answers the new count.
+  std::uint64_t add(const ReplayOrder& graph) noexcept {
+    const std::uint64_t number = count_;
+    Entry& entry = entries_[number % kept];
     entry.graph = &graph;
     entry.hold = nullptr;
+    return count_ = number + 1;
   }
   /// `graph` is about to go.
   void forget(const ReplayOrder& graph) noexcept {
@@ -73,7 +75,7 @@ private:
 /// Threads   The device thread's.
 class ReplayOrder {
 public:
-  /// `id` is never reused. Throws std::bad_alloc.
+  /// `id` is never reused and never 0. Throws std::bad_alloc.
   ReplayOrder(std::span<const Touch> touches, std::uint64_t id);
   ReplayOrder(const ReplayOrder&) = delete;
   ReplayOrder& operator=(const ReplayOrder&) = delete;
@@ -82,18 +84,13 @@ public:
   /// std::bad_alloc. What is left of a replay that was planned and then not taken is at most that
   /// a later writer waits for the replay before it once more.
   void plan(const RecentTouches& recent, Frontier& waits) {
-    if (seen_ != recent.count()) plan_anew(recent, waits);
+    if (seen_ != recent.count()) plan_fresh(recent, waits);
   }
   /// The replay that was planned is at `point`.
   void note(RecentTouches& recent, StreamPoint point) noexcept {
     cell_ = point;
     // Nobody has looked since this graph's own entry: who looks adds an entry of its own.
-    if (seen_ == recent.count()) return;
-    for (const Use* use : written_) {
-      use->hold->device.uses.note_write(use->range, {cell_, &cell_});
-    }
-    recent.add(*this);
-    seen_ = recent.count();
+    if (seen_ != recent.count()) note_fresh(recent);
   }
   /// Takes the cell out of the use maps.
   void forget(RecentTouches& recent) noexcept;
@@ -128,8 +125,20 @@ private:
     std::vector<const Use*> shared;
   };
 
+  /// The last hold of which there is one use, and the last peer with one use in common.
+  struct Usual {
+    const Hold* hold = nullptr;
+    const Use* hold_use = nullptr;
+    std::uint64_t peer = 0;  ///< 0: none.
+    const Use* peer_use = nullptr;
+  };
+
   void drop_covered_reads() noexcept;
+  void plan_fresh(const RecentTouches& recent, Frontier& waits);
   void plan_anew(const RecentTouches& recent, Frontier& waits);
+  void ready_written();
+  void note_fresh(RecentTouches& recent) noexcept;
+  void note_written() noexcept;
   bool plan_after(const ReplayOrder& other, Frontier& waits, int& strangers);
   [[gnu::cold]] void plan_all(Frontier& waits);
   void plan_use(const Use& use);
@@ -164,9 +173,11 @@ private:
   std::vector<Bucket> table_;  ///< By hold; open addressing, at most half full.
   std::uint32_t table_shift_ = 0;
 
-  std::vector<const Use*> written_;  ///< What note() notes.
+  std::vector<const Use*> written_;  ///< The first written_count_: what note() notes.
+  std::size_t written_count_ = 0;
   std::vector<Peer> peers_;
   std::size_t next_peer_ = 0;  ///< Replaced next.
+  Usual usual_;
 };
 
 }  // namespace reprise::detail

@@ -60,6 +60,19 @@ TEST_CASE("a frontier of three streams takes no host memory", "[memory]") {
   CHECK(frontier.empty());  // NOLINT: moved from, on purpose
 }
 
+TEST_CASE("a frontier takes in place what it has room for and nothing else", "[memory]") {
+  Frontier frontier;
+  for (StreamIndex stream = 0; stream < 3; ++stream) CHECK(frontier.add_in_place({stream, 9}));
+  CHECK_FALSE(frontier.add_in_place({3, 1}));
+  CHECK(frontier.add_in_place({3, 0}));
+  CHECK(frontier.add_in_place({1, 12}));
+  CHECK(frontier.add_in_place({2, 5}));
+  CHECK(points(frontier) == std::map<StreamIndex, StreamPosition>{{0, 9}, {1, 12}, {2, 9}});
+  CHECK(frontier.reserve(4));
+  CHECK(frontier.add_in_place({3, 1}));
+  CHECK(points(frontier).size() == 4);
+}
+
 TEST_CASE("without host memory a frontier refuses a fourth stream and keeps what it has",
           "[memory]") {
   Frontier frontier;

@@ -312,6 +312,28 @@ TEST_CASE("Whole-allocation uses by three streams cost no allocation", "[memory]
   CHECK(points(out) == Points{{1, 99}, {2, 99}, {3, 99}});
 }
 
+TEST_CASE("Only the first read of whole bytes is noted by the short way", "[memory]") {
+  UseMap uses;
+  CHECK_FALSE(uses.is_whole(hundred));
+  CHECK_FALSE(uses.note_first_read(hundred, at(1, 1)));
+  CHECK(uses.empty());
+  uses.note_write(hundred, at(1, 1));
+  CHECK(uses.is_whole(hundred));
+  CHECK_FALSE(uses.is_whole({0, 99}));
+  CHECK_FALSE(uses.note_first_read({0, 99}, at(2, 1)));
+  CHECK(before_write(uses, hundred) == Points{{1, 1}});
+  CHECK(uses.note_first_read(hundred, at(1, 1)));  // The writer's own: it is known already.
+  CHECK(uses.note_first_read(hundred, at(2, 1)));
+  CHECK_FALSE(uses.note_first_read(hundred, at(3, 1)));
+  CHECK(before_write(uses, hundred) == Points{{1, 1}, {2, 1}});
+  uses.note_write(hundred, at(3, 2));
+  CHECK(uses.note_first_read(hundred, at(1, 2)));
+  CHECK(before_write(uses, hundred) == Points{{1, 2}, {3, 2}});
+  uses.note_write({0, 50}, at(1, 3));
+  CHECK_FALSE(uses.is_whole(hundred));
+  CHECK_FALSE(uses.is_whole({0, 50}));
+}
+
 TEST_CASE("The map of uses agrees with a naive one kept byte by byte", "[memory][I4]") {
   const std::uint64_t seed = test::seed();
   CAPTURE(seed);

@@ -220,6 +220,30 @@ TEST_CASE("graphs that share bytes follow each other, whatever they missed [I4] 
   }
 }
 
+TEST_CASE("a graph that shares one buffer with each of two others follows either [I4] [I27]",
+          "[runtime]") {
+  Bookkeeper books(2);
+  auto& graph = books.seal(8, {books.touch(0, {0, 16}, both), books.touch(1, {0, 16}, both)});
+  auto& one = books.seal(9, {books.touch(0, {0, 16}, both)});
+  auto& two = books.seal(10, {books.touch(1, {0, 16}, both)});
+  const auto replay_in_turns = [&](Bookkeeper::Graph& other, std::size_t hold) {
+    books.replay(other);
+    CHECK(streams(books.newest()).count(8) == 1);
+    books.replay(graph);
+    CHECK(streams(books.newest()) == std::set<StreamIndex>{8, other.stream});
+    books.command(1, {books.touch(hold, {0, 16}, Access::reads)});
+    CHECK(streams(books.newest()) == std::set<StreamIndex>{8});
+    books.replay(graph);
+    CHECK(streams(books.newest()) == std::set<StreamIndex>{1, 8});
+  };
+  books.replay(graph);
+  for (int round = 0; round < 3; ++round) {
+    replay_in_turns(one, 0);
+    replay_in_turns(one, 0);
+    replay_in_turns(two, 1);
+  }
+}
+
 TEST_CASE("random commands, replays and graphs that go are all in order [I4] [I27]", "[runtime]") {
   const std::uint64_t seed = test::seed();
   for (std::uint64_t round = 0; round < 60; ++round) {
@@ -252,6 +276,55 @@ TEST_CASE("random commands, replays and graphs that go are all in order [I4] [I2
       } else {
         books.replay(*graphs[draw(graphs.size())], draw(8) == 0);
       }
+    }
+  }
+}
+
+TEST_CASE(
+    "replays that meet the same touch again and again are in order, surprises or not [I4] [I27]",
+    "[runtime]") {
+  const std::uint64_t seed = test::seed();
+  for (std::uint64_t round = 0; round < 60; ++round) {
+    CAPTURE(seed, round);
+    std::mt19937_64 random(seed + round);
+    const auto draw = [&](std::uint64_t n) { return random() % n; };
+    constexpr std::size_t holds = 4;
+    Bookkeeper books(holds);
+    const bool in_part = draw(2) == 0;
+    const auto some_touch = [&](std::size_t hold) {
+      constexpr Access modes[] = {Access::reads,      Access::reads, Access::reads,
+                                  Access::must_write, both,          Access::may_write};
+      constexpr ByteRange ranges[] = {{0, 16}, {0, 8}, {8, 16}, {4, 12}};
+      return books.touch(hold, ranges[in_part ? draw(4) : 0], modes[draw(6)]);
+    };
+    const auto seal = [&](StreamIndex stream) {
+      std::vector<Touch> touches;
+      for (std::size_t hold = 0; hold < holds; ++hold) {
+        for (std::uint64_t n = draw(in_part ? 3 : 2); n != 0; --n) {
+          touches.push_back(some_touch(hold));
+        }
+      }
+      if (touches.empty()) touches.push_back(some_touch(0));
+      books.seal(stream, std::move(touches));
+    };
+    seal(10);
+    seal(11);
+    for (StreamIndex stream = 12; books.count() < 250; ++stream) {
+      auto& graphs = books.graphs();
+      auto& graph = *graphs[draw(graphs.size())];
+      auto& other = *graphs[draw(graphs.size())];
+      Touch habit = some_touch(draw(holds));
+      if (draw(2) == 0) habit.access = Access::must_write;
+      const bool by_graph = draw(2) == 0;
+      for (std::uint64_t times = 1 + draw(5); times != 0; --times) {
+        by_graph ? books.replay(other) : books.command(StreamIndex(draw(4)), {habit});
+        if (draw(8) == 0) books.replay(graph, true);
+        if (draw(8) == 0) books.command(StreamIndex(draw(4)), {some_touch(draw(holds))});
+        books.replay(graph);
+      }
+      if (draw(4) != 0) continue;
+      if (graphs.size() > 1 && draw(2) == 0) books.drop(draw(graphs.size()));
+      if (graphs.size() < 4) seal(stream);
     }
   }
 }
