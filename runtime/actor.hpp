@@ -97,6 +97,8 @@ public:
   /// With timing, behind a marker of its own, whose `finished` is told when it is passed.
   void record_event(Operation& operation, std::shared_ptr<EventState> event);
   void wait_event(Operation& operation, const EventState& event);
+  /// The operation's stream goes on behind `point`.
+  void wait_for(Operation& operation, StreamPoint point);
   void close_stream(LogicalStream& logical) noexcept;
 
   // Captures and graphs; see actor_capture.cpp.
@@ -107,6 +109,11 @@ public:
   void abort_capture(Operation& operation);
   /// The recording function threw: like abort, but what was recorded is marked as never started.
   void abandon_capture(Operation& operation);
+  /// `forked` is new, and records with the operation's stream if that is recording.
+  void enroll(Operation& operation, LogicalStream& forked);
+  /// In a window: `other`, which was forked in it, records no more. Else: the operation's stream
+  /// waits for it.
+  void join(Operation& operation, LogicalStream& other);
   /// What the next command recorded on the operation's stream is in a graph by hand.
   void place_next(Operation& operation, NodePlace& place);
   void name_slot(Operation& operation, SlotSpec&& slot);
@@ -181,6 +188,9 @@ private:
   void decline(Operation& operation, const Error& error) noexcept;
   void record(Operation& operation, Window& window);
   void close_window(LogicalStream& logical, const FailurePtr& failure, bool claim) noexcept;
+  bool is_forked(Operation& operation);
+  void require_joined(Window& window);
+  void drop_forked(LogicalStream& forked) noexcept;
   void guard(GraphState& graph);
   void lower(Operation& operation, const std::shared_ptr<GraphState>& graph);
   // Writes in chunks.

@@ -13,7 +13,9 @@ namespace reprise::detail {
 // lowered on the helper thread and becomes a graph.
 
 Window* Actor::window_of(const Operation& operation) const noexcept {
-  return operation.logical ? operation.logical->device.window.get() : nullptr;
+  if (!operation.logical) return nullptr;
+  const LogicalStream::Device& stream = operation.logical->device;
+  return stream.window ? stream.window.get() : stream.forked_in;
 }
 
 bool Actor::is_recording(const Operation& operation) const noexcept {
@@ -32,6 +34,7 @@ void Actor::decline(Operation& operation, const Error& error) noexcept {
 }
 
 void Actor::prepare_capture(Operation& operation, bool growth, std::string_view name) {
+  if (is_forked(operation)) return;
   LogicalStream& logical = *operation.logical;
   if (logical.device.window != nullptr) {
     // The state machine knows the words.
@@ -47,6 +50,7 @@ void Actor::prepare_capture(Operation& operation, bool growth, std::string_view 
 }
 
 void Actor::start_capture(Operation& operation) {
+  if (is_forked(operation)) return;
   auto& window = operation.logical->device.window;
   if (window == nullptr) {
     return decline(operation, {Errc::capture_order, 0, "no capture was prepared on this stream"});
@@ -64,11 +68,13 @@ void Actor::start_capture(Operation& operation) {
 }
 
 void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& graph) {
+  if (is_forked(operation)) return;
   LogicalStream& logical = *operation.logical;
   if (logical.device.window == nullptr) {
     return decline(operation, {Errc::capture_order, 0, "no capture is recording on this stream"});
   }
   Window& window = *logical.device.window;
+  require_joined(window);
   auto end = window.capture.end(logical.id);
   if (!end) {
     // A warm-up that went wrong has no other way out.
@@ -123,6 +129,7 @@ void Actor::name_slot(Operation& operation, SlotSpec&& slot) {
 }
 
 void Actor::abort_capture(Operation& operation) {
+  if (is_forked(operation)) return;
   if (operation.logical->device.window != nullptr) close_window(*operation.logical, nullptr, false);
   done(operation);
 }
@@ -182,6 +189,7 @@ void Actor::close_window(LogicalStream& logical, const FailurePtr& failure, bool
 }
 
 void Actor::close_stream(LogicalStream& logical) noexcept {
+  if (logical.device.forked_in != nullptr) drop_forked(logical);
   if (logical.device.window == nullptr) return;
   REPRISE_MARK("window_dropped");
   const bool recording = logical.device.window->is_recording();

@@ -107,7 +107,7 @@ void Actor::record_event(Operation& operation, std::shared_ptr<EventState> event
   const bool recording = is_recording(operation);
   event->point = stream.last;
   event->failure = stream.failure;
-  event->stream = recording ? operation.logical->id : 0;
+  event->stream = recording ? window_of(operation)->logical.id : 0;
   if (stream.newest != nullptr) {
     event->next = std::exchange(stream.newest->events, event);
   }
@@ -129,12 +129,16 @@ void Actor::record_event(Operation& operation, std::shared_ptr<EventState> event
 void Actor::wait_event(Operation& operation, const EventState& event) {
   if (is_recording(operation)) {
     // Inside a window the recorded order holds; a point outside would be frozen into the graph.
-    if (event.stream == operation.logical->id) return done(operation);
+    if (event.stream == window_of(operation)->logical.id) return done(operation);
     return refuse(operation, Errc::capture_refused, "waits for an event from outside its window");
   }
+  wait_for(operation, event.point);
+}
+
+void Actor::wait_for(Operation& operation, StreamPoint point) {
   Frontier points{operation.logical->device.last};
-  if (!points.add(event.point)) throw std::bad_alloc();
-  points.prune([this](StreamPoint point) { return is_finished(point); });
+  if (!points.add(point)) throw std::bad_alloc();
+  points.prune([this](StreamPoint one) { return is_finished(one); });
   if (points.empty()) return done(operation);
   run_after(operation, points);
 }

@@ -63,14 +63,43 @@ auto restoring(const std::shared_ptr<LogicalStream>& stream, std::span<const Buf
 
 }  // namespace
 
+Operation* detail::make_join(const Client& client, const Client& other) {
+  const auto& stream = ClientAccess::stream(client);
+  const auto& joined = ClientAccess::stream(other);
+  if (stream_of(stream, "join").core != stream_of(joined, "join").core) {
+    throw Failure(Errc::wrong_device, "join", "the stream is of another device");
+  }
+  return make_call(stream, "join",
+                   [joined](Actor& actor, Operation& self) { actor.join(self, *joined); });
+}
+
 StreamId Client::stream() const noexcept {
   const auto& stream = ClientAccess::stream(*this);
   return stream ? stream->id : 0;
 }
 
 Client Client::fork(Priority priority) const {
-  return ClientAccess::make(
-      stream_of(ClientAccess::stream(*this), "fork").core->make_stream(priority));
+  const auto& stream = ClientAccess::stream(*this);
+  DeviceCore& core = *stream_of(stream, "fork").core;
+  auto forked = core.make_stream(priority);
+  Client made = ClientAccess::make(forked);
+  // Only the device knows whether the stream is recording when the turn of this comes.
+  if (stream->captures.load(std::memory_order_relaxed)) {
+    forked->captures.store(true, std::memory_order_relaxed);
+    core.post_async(detail::make_call(stream, "fork",
+                                      [forked = std::move(forked)](Actor& actor, Operation& self) {
+                                        actor.enroll(self, *forked);
+                                      }));
+  }
+  return made;
+}
+
+void Client::join(const Client& other) const {
+  detail::post(detail::make_join(*this, other));
+}
+
+bool Client::try_join(const Client& other) const {
+  return detail::try_post(detail::make_join(*this, other));
 }
 
 Client Client::on(const Client& other) const {

@@ -79,8 +79,17 @@ public:
   explicit operator bool() const noexcept { return shared_ != nullptr; }
   /// The logical stream's number.
   StreamId stream() const noexcept;
-  /// A client on a new stream of the same device.
+  /// A client on a new stream of the same device. That of a recording client records in the same
+  /// window until it is joined; it can neither open nor end windows.
   Client fork(Priority priority = Priority::normal) const;
+  /// What is submitted on this stream from here on starts after everything submitted on `other` so
+  /// far. In a window: `other` was forked in it, and what it is given from here on executes. A
+  /// stream that is not joined before its window ends, or is dropped unjoined, dooms it with
+  /// capture_order; joining any other one dooms it with capture_refused.
+  void join(const Client& other) const;
+  bool try_join(const Client& other) const;
+  template <class... Tail>
+  auto async_join(const Client& other, Tail&&... tail) const;
   /// A client on the stream of `other`, which is of the same device.
   Client on(const Client& other) const;
   /// Whether this stream has a capture prepared or recording. One atomic read; never waits.

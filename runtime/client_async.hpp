@@ -286,6 +286,16 @@ auto Client::async_wait(const Event& event, Tail&&... tail) const {
 }
 
 template <class... Tail>
+auto Client::async_join(const Client& other, Tail&&... tail) const {
+  return detail::begin_async<void>(
+      *this, "async_join",
+      [client = *this, other](Reply* reply) noexcept {
+        detail::post_accepted(reply, "join", [&] { return detail::make_join(client, other); });
+      },
+      std::forward<Tail>(tail)...);
+}
+
+template <class... Tail>
 auto Client::async_replay(const Graph& graph, Tail&&... tail) const {
   return detail::begin_async<void>(
       *this, "async_replay",

@@ -79,6 +79,7 @@ public:
     Operation* newest = nullptr;     ///< That command, until it is retired.
     FailurePtr failure;              ///< What became of it, if it failed, was skipped or refused.
     std::unique_ptr<Window> window;  ///< While a capture is prepared or recording.
+    Window* forked_in = nullptr;     ///< The window of another stream, in which this one records.
   };
   alignas(64) Device device;
 

@@ -206,6 +206,7 @@ std::vector<Array<T>> typed_parts(std::vector<Buffer> parts) {
 
 Operation* make_record(const Client& client, const EventOptions& options, Event& made);
 Operation* make_wait(const Client& client, const Event& event);
+Operation* make_join(const Client& client, const Client& other);
 
 /// Names a buffer a slot of the window.
 Operation* make_slot(const Client& client, const Binding& slot);

@@ -33,12 +33,18 @@ struct HandBuilt {
   std::vector<std::vector<std::uint32_t>> stands_for;
 };
 
-/// A capture of one logical stream, from prepare to its end.
+/// A capture of one logical stream, and of the streams that were forked in it, from prepare to its
+/// end.
 ///
 /// Threads  The device thread's.
 struct Window {
-  Window(DeviceCaptures& captures, LogicalStream& logical_, std::string_view name_)
-      : logical(logical_), capture(captures, logical_.id), name(name_) {}
+  Window(DeviceCaptures& captures_, LogicalStream& logical_, std::string_view name_)
+      : logical(logical_), capture(captures_, logical_.id), name(name_), captures(captures_) {}
+  ~Window();
+
+  /// `stream` records here until it is joined or the window ends. Throws std::bad_alloc.
+  void enroll(LogicalStream& stream);
+  void leave(LogicalStream& stream) noexcept;
 
   bool is_recording() const noexcept { return capture.is_recording(); }
   /// `hold` got its memory inside the window: nobody but its nodes can have written it.
@@ -54,6 +60,13 @@ struct Window {
   std::unique_ptr<HandBuilt> built;
   std::vector<SlotSpec> slots;  ///< Disjoint, of different names.
   FailurePtr warm_up_failure;   ///< Of the first command refused while prepared.
+
+  struct Forked {
+    LogicalStream* stream;
+    DeviceCaptures::Key key;
+  };
+  DeviceCaptures& captures;
+  std::vector<Forked> forked;  ///< Those not joined yet.
 };
 
 }  // namespace reprise::detail

@@ -56,6 +56,7 @@ constexpr std::array<Word, code_count> words{{
     {"await_all", "", 2},
     {"trim", "", 2},
     {"turns", "n", 12},
+    {"join", "wa", 3},
 }};
 
 const Word& word_of(Code code) {

@@ -63,6 +63,8 @@ enum class Code : std::uint8_t {
   await_all,
   trim,
   turns,
+  // Clients again, behind all that saved sequences know.
+  join,
   count,
 };
 inline constexpr std::size_t code_count = static_cast<std::size_t>(Code::count);

@@ -64,7 +64,7 @@ private:
     Event real;
     Codes codes = 0;
     bool in_window = false;
-    std::weak_ptr<model::Stream> stream = {};  ///< Weak, as its last client is looked for.
+    std::uint64_t owner = 0;  ///< Of the window.
   };
   struct PendingRead {
     Future<std::vector<std::uint8_t>> future;

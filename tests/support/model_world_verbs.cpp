@@ -144,9 +144,9 @@ std::size_t World::window(const Op& op, std::size_t i) {
       seal(op, stream.model, graph);
       break;
     }
-    default: stream.real.abort_capture(); model_.abort(*stream.model);
+    default: attempt(model_.abort(*stream.model), [&] { stream.real.abort_capture(); });
   }
-  if (stream.real.is_capturing() != (stream.model->window != nullptr)) {
+  if (stream.real.is_capturing() != (stream.model->open() != nullptr)) {
     fail("is_capturing disagrees");
   }
   return 0;
@@ -184,10 +184,9 @@ void World::graph(const Op& op) {
 
 // ---- clients -----------------------------------------------------------------------------------
 
-/// A window whose last client goes is abandoned at its place in the order.
+/// What the last client of a stream left open ends at its place in the order.
 void World::replaced(const Stream& old) {
-  if (old.model->window == nullptr || old.model.use_count() > 1) return;
-  model_.abandon(*old.model, Errc::capture_abandoned);
+  if (old.model.use_count() == 1) model_.dropped(*old.model);
 }
 
 void World::client(const Op& op) {
@@ -195,9 +194,11 @@ void World::client(const Op& op) {
   Stream& target = clients_[op.a % clients_.size()];
   switch (op.code) {
     case Code::fork: {
-      if (stream.model->window) return;
+      const Client forked = stream.real.fork();
+      auto model = std::make_shared<model::Stream>();
+      model_.fork(*stream.model, *model);
       replaced(target);
-      target = Stream{stream.real.fork(), std::make_shared<model::Stream>()};
+      target = Stream{forked, std::move(model)};
       break;
     }
     case Code::share_client: {
@@ -207,6 +208,10 @@ void World::client(const Op& op) {
       target = copy;
       break;
     }
+    case Code::join:
+      stream.real.join(target.real);
+      model_.join(*stream.model, *target.model);
+      break;
     case Code::flush: stream.real.flush(); break;
     case Code::synchronize:
       attempt(stream.model->is_recording() ? Expected{code(Errc::capture_refused), false}
@@ -214,16 +219,17 @@ void World::client(const Op& op) {
               [&] { stream.real.synchronize(); });
       break;
     case Code::record:
-      events_[op.a % events_.size()] = Marked{stream.real.record(), stream.model->newest,
-                                              stream.model->is_recording(), stream.model};
+      events_[op.a % events_.size()] =
+          Marked{stream.real.record(), stream.model->newest, stream.model->is_recording(),
+                 stream.model->open() ? stream.model->window->owner : 0};
       break;
     default: {
       const auto& event = events_[op.a % events_.size()];
       if (!event) return;
       stream.real.wait(event->real);
       // Nobody is told that a posted verb was refused but who closes the window.
-      const bool own = event->in_window && event->stream.lock() == stream.model;
-      if (stream.model->is_recording() && !own) {
+      if (!stream.model->is_recording()) break;
+      if (!event->in_window || event->owner != stream.model->window->owner) {
         model_.doom(*stream.model, code(Errc::capture_refused));
       }
     }
@@ -355,7 +361,7 @@ std::size_t World::step(std::size_t i) {
     return 1 + window(op, i);
   } else if (op.code <= Code::drop_graph) {
     graph(op);
-  } else if (op.code <= Code::wait) {
+  } else if (op.code <= Code::wait || op.code == Code::join) {
     client(op);
   } else {
     device(op);

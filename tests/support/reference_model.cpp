@@ -243,14 +243,14 @@ void ReferenceModel::restore(const Span& span) {
 Expected ReferenceModel::refuse(Stream& stream, const Command& command, Codes codes) {
   claim(command, {Claim::Kind::not_started, 0, codes}, settled_);
   stream.newest = codes;
-  if (stream.window) stream.window->warm_up = Window::WarmUp::failed;
+  if (stream.open()) stream.window->warm_up = Window::WarmUp::failed;
   return {codes, false};
 }
 
 Expected ReferenceModel::skip(Stream& stream, const Command& command, Codes codes) {
   claim(command, {Claim::Kind::not_started, 0, codes}, settled_);
   stream.newest = codes | code(Errc::skipped);
-  if (stream.window && stream.window->warm_up == Window::WarmUp::good) {
+  if (stream.open() && stream.window->warm_up == Window::WarmUp::good) {
     stream.window->warm_up = settled_ ? Window::WarmUp::failed : Window::WarmUp::unknown;
   }
   return {code(Errc::skipped), !settled_};
@@ -287,7 +287,7 @@ Expected ReferenceModel::read(Stream& stream, const Span& span) {
   touch();
   const Codes codes = codes_of(span);
   stream.newest = codes;
-  if (codes != 0 && stream.window && stream.window->warm_up == Window::WarmUp::good) {
+  if (codes != 0 && stream.open() && stream.window->warm_up == Window::WarmUp::good) {
     const bool known = settled_ || span.memory->failed != 0;
     stream.window->warm_up = known ? Window::WarmUp::failed : Window::WarmUp::unknown;
   }
@@ -324,39 +324,44 @@ Expected ReferenceModel::record(Stream& stream, const Command& command) {
 }
 
 Expected ReferenceModel::prepare(Stream& stream) {
-  if (stream.window) return {code(Errc::capture_order), false};
-  stream.window = std::make_unique<Window>();
+  if (stream.open()) return {code(Errc::capture_order), false};
+  stream.window = std::make_shared<Window>();
   stream.window->id = next_id_++;
+  stream.window->owner = stream.id;
+  stream.forked = false;
   return {};
 }
 
 Expected ReferenceModel::start(const Stream& stream) const {
-  if (!stream.window || stream.window->recording) return {code(Errc::capture_order), false};
+  if (!stream.open() || stream.window->recording) return {code(Errc::capture_order), false};
   if (stream.window->warm_up == Window::WarmUp::good) return {};
   return {code(Errc::capture_doomed), stream.window->warm_up == Window::WarmUp::unknown};
 }
 
 void ReferenceModel::started(Stream& stream, bool succeeded) {
-  if (!stream.window || stream.window->recording) return;
+  if (!stream.open() || stream.window->recording) return;
   if (succeeded) {
     stream.window->recording = true;
   } else {
-    stream.window.reset();
+    close(stream);
   }
 }
 
 Expected ReferenceModel::stop(const Stream& stream) const {
-  if (!stream.is_recording()) return {code(Errc::capture_order), false};
-  if (stream.window->doom != 0) return {code(Errc::capture_doomed), false};
+  if (!stream.is_recording() || stream.is_forked()) return {code(Errc::capture_order), false};
+  if (stream.window->doom != 0 || stream.window->unjoined != 0) {
+    return {code(Errc::capture_doomed), false};
+  }
   return {};
 }
 
 GraphPtr ReferenceModel::stopped(Stream& stream) {
+  if (stream.is_forked()) return nullptr;
   if (!stream.is_recording()) {
-    stream.window.reset();
+    close(stream);
     return nullptr;
   }
-  if (stream.window->doom != 0) {
+  if (stream.window->doom != 0 || stream.window->unjoined != 0) {
     abandon(stream, Errc::capture_doomed);
     return nullptr;
   }
@@ -365,7 +370,7 @@ GraphPtr ReferenceModel::stopped(Stream& stream) {
   graph->nodes = std::move(stream.window->nodes);
   seal(*graph);
   graphs_.push_back(graph);
-  stream.window.reset();
+  close(stream);
   return graph;
 }
 
@@ -375,7 +380,44 @@ void ReferenceModel::abandon(Stream& stream, Errc errc) {
       claim(node, {Claim::Kind::not_started, 0, code(errc)}, settled_);
     }
   }
+  close(stream);
+}
+
+void ReferenceModel::close(Stream& stream) {
+  if (stream.window) {
+    stream.window->closed = true;
+    stream.window->nodes.clear();
+  }
   stream.window.reset();
+}
+
+Expected ReferenceModel::abort(Stream& stream) {
+  if (stream.is_forked()) return {code(Errc::capture_order), false};
+  close(stream);
+  return {};
+}
+
+void ReferenceModel::fork(const Stream& from, Stream& made) {
+  if (!from.is_recording()) return;
+  made.window = from.window;
+  made.forked = true;
+  ++made.window->unjoined;
+}
+
+void ReferenceModel::join(Stream& stream, Stream& other) {
+  if (&stream == &other || !stream.is_recording()) return;
+  if (!other.is_forked() || other.window != stream.window) {
+    return doom(stream, code(Errc::capture_refused));
+  }
+  --other.window->unjoined;
+  other.window.reset();
+}
+
+void ReferenceModel::dropped(Stream& stream) {
+  if (!stream.open()) return;
+  if (!stream.is_forked()) return abandon(stream, Errc::capture_abandoned);
+  doom(stream, code(Errc::capture_order));
+  --stream.window->unjoined;
 }
 
 void ReferenceModel::seal(Graph& graph) {

@@ -5,6 +5,7 @@
 #include <reprise/memory/error.hpp>
 #include <reprise/device/kernel.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -106,6 +107,9 @@ struct Command {
 
 struct Window {
   std::uint64_t id = 0;
+  std::uint64_t owner = 0;  ///< The stream that opened it.
+  bool closed = false;
+  int unjoined = 0;
   bool recording = false;
   std::vector<Command> nodes;
   Codes doom = 0;
@@ -113,10 +117,21 @@ struct Window {
 };
 
 struct Stream {
-  std::unique_ptr<Window> window;
+  std::shared_ptr<Window> window;  ///< Of another stream, if it was forked in that.
+  std::uint64_t id = next_id();
+  bool forked = false;
   Codes newest = 0;  ///< What became of its newest command.
 
-  bool is_recording() const noexcept { return window && window->recording; }
+  /// The window that it prepares or records in.
+  Window* open() const noexcept { return window && !window->closed ? window.get() : nullptr; }
+  bool is_recording() const noexcept { return open() && window->recording; }
+  bool is_forked() const noexcept { return forked && open(); }
+
+private:
+  static std::uint64_t next_id() noexcept {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+  }
 };
 using StreamPtr = std::shared_ptr<Stream>;
 
@@ -167,10 +182,14 @@ public:
   Expected stop(const Stream& stream) const;
   /// The graph, or null.
   GraphPtr stopped(Stream& stream);
-  void abort(Stream& stream) { stream.window.reset(); }
+  Expected abort(Stream& stream);
   void doom(Stream& stream, Codes codes) {
     if (stream.window->doom == 0) stream.window->doom = codes;
   }
+  void fork(const Stream& from, Stream& made);
+  void join(Stream& stream, Stream& other);
+  /// The last client of `stream` goes.
+  void dropped(Stream& stream);
   void abandon(Stream& stream, Errc errc);
 
   struct Replay {
@@ -181,6 +200,7 @@ public:
   Replay replay(const Graph& graph);
 
 private:
+  void close(Stream& stream);
   Expected record(Stream& stream, const Command& command);
   Expected refuse(Stream& stream, const Command& command, Codes codes);
   Expected skip(Stream& stream, const Command& command, Codes codes);
