@@ -51,7 +51,7 @@ void put_what(std::ostream& out, const SpecNode& node) {
   const auto put = [&](const Dim3& d) { out << d.x << 'x' << d.y << 'x' << d.z; };
   out << to_string(node.kind);
   if (node.kind == SpecKind::kernel) {
-    out << " '" << node.kernel->name << "' ";
+    out << " '" << node.kernel->name << "' " << (node.has_count ? "up to " : "");
     put(node.grid.blocks);
     out << " blocks of ";
     put(node.grid.threads);
@@ -143,15 +143,19 @@ void GraphSpec::check_use(const SpecNode& node, std::size_t number, std::uint64_
   }
 }
 
-void GraphSpec::check_condition(const SpecNode& node) const {
-  const ByteRange at = node.uses.empty() ? ByteRange{} : node.uses[0].range;
+/// A number that the device reads.
+void GraphSpec::check_word(const SpecNode& node, const char* what, ByteRange at) const {
   if (at.size() != 4) {
     reject(node, Errc::size_mismatch,
-           "a condition of " + std::to_string(at.size()) + " bytes instead of 4");
+           std::string(what) + " of " + std::to_string(at.size()) + " bytes instead of 4");
   }
   if (at.begin % 4 != 0) {
-    reject(node, Errc::misaligned, "a condition at byte " + std::to_string(at.begin));
+    reject(node, Errc::misaligned, std::string(what) + " at byte " + std::to_string(at.begin));
   }
+}
+
+void GraphSpec::check_repeat(const SpecNode& node) const {
+  check_word(node, "a condition", node.uses.empty() ? ByteRange{} : node.uses[0].range);
   if (node.repeat == GraphRepeat::while_true && node.at_most == 0) {
     reject(node, Errc::invalid_argument, "a loop that runs at most 0 times");
   }
@@ -170,7 +174,9 @@ void GraphSpec::check(const SpecNode& node) const {
     for (const KernelParameter& parameter : node.kernel->parameters) {
       if (parameter.is_buffer) elements.push_back(parameter.element_size);
     }
+    if (node.has_count) elements.push_back(4);
     expect_uses(elements.size());
+    if (node.has_count) check_word(node, "a count", node.uses.back().range);
     units = std::move(elements);
     if (node.arguments.size() != node.kernel->argument_bytes) {
       reject(node, Errc::size_mismatch,
@@ -190,7 +196,7 @@ void GraphSpec::check(const SpecNode& node) const {
     if (node.call == nullptr) reject(node, Errc::invalid_argument, "the function is empty");
   } else if (node.kind == SpecKind::child) {
     if (!node.callee) reject(node, Errc::empty_graph, "the graph handle is empty");
-    if (node.repeat != GraphRepeat::once) check_condition(node);
+    if (node.repeat != GraphRepeat::once) check_repeat(node);
   }
   for (std::size_t i = 0; i < node.uses.size(); ++i) check_use(node, i, units[i]);
   if (node.kind != SpecKind::copy) return;

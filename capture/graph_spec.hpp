@@ -53,14 +53,16 @@ struct SpecUse {
 struct SpecNode {
   SpecKind kind = SpecKind::empty;
   std::string name;  ///< Empty: the kernel's, or the kind's.
-  /// kernel: one for each buffer parameter, in their order. copy: the destination, the source.
-  /// fill: the destination. host and child: all they touch.
+  /// kernel: one for each buffer parameter, in their order, then that of the count if it has one:
+  /// 4 bytes that say how many blocks of the grid run; nothing is certainly written then. copy: the
+  /// destination, the source. fill: the destination. host and child: all they touch.
   std::vector<SpecUse> uses;
   std::uint64_t cost = 1;  ///< In units of the caller's, for critical paths.
   SourceLocation where;
 
   KernelRef kernel;                        ///< kernel
   Grid grid{1};                            ///< kernel
+  bool has_count = false;                  ///< kernel
   std::vector<std::byte> arguments;        ///< kernel: the block, without addresses.
   std::uint64_t pattern = 0;               ///< fill
   std::uint32_t pattern_bytes = 1;         ///< fill
@@ -166,7 +168,8 @@ private:
 
   std::string label_of(std::uint32_t node) const;
   void check(const SpecNode& node) const;
-  void check_condition(const SpecNode& node) const;
+  void check_word(const SpecNode& node, const char* what, ByteRange at) const;
+  void check_repeat(const SpecNode& node) const;
   void check_use(const SpecNode& node, std::size_t number, std::uint64_t unit) const;
   [[noreturn]] void reject(const SpecNode& node, Errc code, std::string_view message) const;
   std::vector<std::uint32_t> given_order() const;

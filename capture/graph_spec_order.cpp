@@ -348,7 +348,8 @@ Command command_of(const SpecNode& node, std::span<const HoldRef> holds, Recorde
     case SpecKind::kernel: {
       const std::byte* const arguments = recorder.copy_arguments(node.arguments);
       if (arguments == nullptr) throw std::bad_alloc();
-      return command::Launch{node.kernel.get(), node.grid, arguments};
+      return command::Launch{node.kernel.get(), node.grid, arguments,
+                             node.has_count ? address(node.uses.size() - 1) : 0};
     }
     case SpecKind::copy: return command::Copy{address(0), address(1), node.uses[0].range.size()};
     case SpecKind::fill:

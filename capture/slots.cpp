@@ -66,6 +66,7 @@ void SlotTable::add_launch(const PlanNode& node, std::uint32_t index) {
     add_patch(index, parameter.offset, reinterpret_cast<std::uintptr_t>(argument.data),
               argument.count * parameter.element_size, parameter.element_alignment);
   }
+  if (launch->count != 0) add_patch(index, PlanPatch::count, launch->count, 4, 4);
 }
 
 /// Addresses of live allocations tell them apart.

@@ -70,9 +70,10 @@ std::ostream& operator<<(std::ostream& out, const Command& command) {
   out << verb_of(command);
   std::visit(Overloaded{
                  [&](const command::Launch& c) {
-                   out << " '" << name_of(command) << "' " << c.grid.blocks.x << 'x'
-                       << c.grid.blocks.y << 'x' << c.grid.blocks.z << " blocks of "
-                       << c.grid.threads.x << 'x' << c.grid.threads.y << 'x' << c.grid.threads.z;
+                   out << " '" << name_of(command) << "' " << (c.count != 0 ? "up to " : "")
+                       << c.grid.blocks.x << 'x' << c.grid.blocks.y << 'x' << c.grid.blocks.z
+                       << " blocks of " << c.grid.threads.x << 'x' << c.grid.threads.y << 'x'
+                       << c.grid.threads.z;
                  },
                  [&](const command::Copy& c) { out << ' ' << c.bytes << " bytes"; },
                  [&](const command::Fill& c) {

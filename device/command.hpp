@@ -34,8 +34,11 @@ namespace command {
 /// Runs `kernel` over `grid`. `arguments` is an argument block with every address filled in.
 struct Launch {
   const KernelDefinition* kernel = nullptr;
-  Grid grid{1};
+  GridSize grid;
   const std::byte* arguments = nullptr;
+  /// Address of 4 aligned bytes, read when the launch starts: no more blocks run than they say, the
+  /// first ones in x-fastest order. 0: all run.
+  std::uint64_t count = 0;
 };
 /// Device memory to device memory of the same device; the ranges do not overlap.
 struct Copy {

@@ -28,10 +28,12 @@ struct PlanNode {
 /// An address inside a slot that the command of a node names: what a run whose slots lie elsewhere
 /// fills in anew.
 struct PlanPatch {
+  static constexpr std::uint32_t count = ~std::uint32_t{0};
+
   std::uint32_t node = 0;
   std::uint32_t slot = 0;
-  /// Which address: of a launch its offset in the argument block; of a copy 0 for `to`, 1 for
-  /// `from`; else 0.
+  /// Which address: of a launch its offset in the argument block, or `count`; of a copy 0 for `to`,
+  /// 1 for `from`; else 0.
   std::uint32_t at = 0;
   std::uint64_t offset = 0;  ///< From the first byte of the slot.
 };

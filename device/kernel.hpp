@@ -33,17 +33,21 @@ struct Dim3 {
   friend constexpr bool operator==(const Dim3&, const Dim3&) noexcept = default;
 };
 
-/// How many blocks a launch has and how many threads each block stands for. A grid without blocks
-/// is legal: such a launch does nothing and writes nothing.
-struct Grid {
+/// How many blocks a launch has and how many threads each block stands for.
+struct GridSize {
   Dim3 blocks;
   Dim3 threads;
   std::uint32_t shared_bytes = 0;  ///< Dynamic shared memory per block, on devices that have it.
-  SourceLocation where;            ///< The line that made the grid, named by failures.
+};
+
+/// The grid of a launch. One without blocks is legal: such a launch does nothing and writes
+/// nothing.
+struct Grid : GridSize {
+  SourceLocation where;  ///< The line that made the grid, named by failures.
 
   constexpr Grid(Dim3 blocks_, Dim3 threads_ = {256, 1, 1}, std::uint32_t shared_bytes_ = 0,
                  SourceLocation where_ = SourceLocation::current()) noexcept
-      : blocks(blocks_), threads(threads_), shared_bytes(shared_bytes_), where(where_) {}
+      : GridSize{blocks_, threads_, shared_bytes_}, where(where_) {}
   /// `blocks_` blocks in one dimension.
   constexpr Grid(std::uint32_t blocks_,  // NOLINT: implicit on purpose
                  SourceLocation where_ = SourceLocation::current()) noexcept

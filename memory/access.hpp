@@ -28,5 +28,9 @@ constexpr bool may_write(Access a) noexcept {
 constexpr bool must_write(Access a) noexcept {
   return (static_cast<std::uint8_t>(a) & 4) != 0;
 }
+/// The same, but nothing is certainly written.
+constexpr Access at_most(Access a) noexcept {
+  return static_cast<Access>(static_cast<std::uint8_t>(a) & 3);
+}
 
 }  // namespace reprise

@@ -37,6 +37,20 @@ enum class Health : std::uint8_t {
   failed,   ///< Some byte carries a failure.
 };
 
+/// The grid of a launch whose size the device knows alone: of `max_grid`, as many blocks run as the
+/// one element of `count` says when the launch's turn comes, the first ones in x-fastest order. 0:
+/// none; more than there are: all. A body sees `max_grid` as the grid.
+///
+/// As there may be few, no output counts as written: marks on it stay, so that it must have been
+/// written before to be read. `count` must have been written.
+template <class Count = Array<std::uint32_t>>
+struct IndirectGrid {
+  IndirectGrid(const Grid& max_grid_, const Count& count_) : max_grid(max_grid_), count(count_) {}
+
+  Grid max_grid;
+  Count count;
+};
+
 /// The byte sets of work that the library cannot look into.
 struct ByteSets {
   std::vector<Buffer> reads;
@@ -50,6 +64,15 @@ struct CaptureOptions {
   bool growth = false;
   std::string_view name = {};  ///< Of the graph, in failures and reports.
 };
+
+namespace detail {
+inline LaunchGrid launch_grid(const Grid& grid) noexcept {
+  return {grid};
+}
+inline LaunchGrid launch_grid(const IndirectGrid<>& grid) noexcept {
+  return {grid.max_grid, &grid.count};
+}
+}  // namespace detail
 
 /// A logical stream of one device: what is submitted through a client and its copies takes effect
 /// in the order of the calls, and across clients wherever they touch the same bytes.
@@ -196,18 +219,37 @@ public:
   template <class... A, class... X>
   void launch(const Kernel<void(A...)>& kernel, const Grid& grid, const X&... arguments) const {
     detail::LaunchArguments<A...> bound(arguments...);
-    detail::post(detail::make_launch(*this, kernel.definition(), grid, bound.view()));
+    detail::post(detail::make_launch(*this, kernel.definition(), {grid}, bound.view()));
+  }
+  /// The same over as many blocks of a grid as the device says. Errc::size_mismatch: the count has
+  /// not one element.
+  template <class... A, class... X>
+  void launch(const Kernel<void(A...)>& kernel, const IndirectGrid<>& grid,
+              const X&... arguments) const {
+    detail::LaunchArguments<A...> bound(arguments...);
+    detail::post(
+        detail::make_launch(*this, kernel.definition(), detail::launch_grid(grid), bound.view()));
   }
   /// The same; false if it would have had to wait for room.
   template <class... A, class... X>
   bool try_launch(const Kernel<void(A...)>& kernel, const Grid& grid, const X&... arguments) const {
     detail::LaunchArguments<A...> bound(arguments...);
-    return detail::try_post(detail::make_launch(*this, kernel.definition(), grid, bound.view()));
+    return detail::try_post(detail::make_launch(*this, kernel.definition(), {grid}, bound.view()));
+  }
+  template <class... A, class... X>
+  bool try_launch(const Kernel<void(A...)>& kernel, const IndirectGrid<>& grid,
+                  const X&... arguments) const {
+    detail::LaunchArguments<A...> bound(arguments...);
+    return detail::try_post(
+        detail::make_launch(*this, kernel.definition(), detail::launch_grid(grid), bound.view()));
   }
   /// Completes when the device has accepted the launch; its execution may still fail. The tail
   /// stands behind the kernel's arguments.
   template <class... A, class... X>
   auto async_launch(const Kernel<void(A...)>& kernel, const Grid& grid, X&&... arguments) const;
+  template <class... A, class... X>
+  auto async_launch(const Kernel<void(A...)>& kernel, const IndirectGrid<>& grid,
+                    X&&... arguments) const;
 
   /// Copies `from` to `to`, of the same size and not overlapping. Errc::size_mismatch,
   /// invalid_argument.

@@ -35,8 +35,8 @@ inline std::vector<Buffer> buffer_list(std::span<const Buffer> buffers) {
 }
 
 /// async_launch with its tail behind the kernel's arguments.
-template <class... A, std::size_t... I, std::size_t... J, class Arguments>
-auto launch_with_tail(const Client& client, const Kernel<void(A...)>& kernel, const Grid& grid,
+template <class... A, class G, std::size_t... I, std::size_t... J, class Arguments>
+auto launch_with_tail(const Client& client, const Kernel<void(A...)>& kernel, const G& grid,
                       std::index_sequence<I...>, std::index_sequence<J...>, Arguments arguments) {
   // Lazy tokens start later: the operation keeps copies of what it is to bind.
   auto start = [client, kernel, grid,
@@ -44,11 +44,32 @@ auto launch_with_tail(const Client& client, const Kernel<void(A...)>& kernel, co
     post_accepted(reply, "launch", [&] {
       const auto values =
           std::apply([](const auto&... each) { return LaunchArguments<A...>(each...); }, bound);
-      return make_launch(client, kernel.definition(), grid, values.view());
+      return make_launch(client, kernel.definition(), launch_grid(grid), values.view());
     });
   };
   return begin_async<void>(client, "async_launch", std::move(start),
                            std::get<sizeof...(A) + J>(std::move(arguments))...);
+}
+
+/// async_launch over either kind of grid.
+template <class... A, class G, class... X>
+auto async_launch(const Client& client, const Kernel<void(A...)>& kernel, const G& grid,
+                  X&&... arguments) {
+  if constexpr (sizeof...(X) == sizeof...(A)) {
+    return future_of<void>(client, "async_launch", [&](Reply* reply) noexcept {
+      post_accepted(reply, "launch", [&] {
+        LaunchArguments<A...> bound(arguments...);
+        return make_launch(client, kernel.definition(), launch_grid(grid), bound.view());
+      });
+    });
+  } else {
+    static_assert(sizeof...(X) == sizeof...(A) + 1 || sizeof...(X) == sizeof...(A) + 2,
+                  "async_launch takes the kernel's arguments and perhaps a completion token, with "
+                  "CallOptions before it");
+    return launch_with_tail<A...>(client, kernel, grid, std::index_sequence_for<A...>(),
+                                  std::make_index_sequence<sizeof...(X) - sizeof...(A)>(),
+                                  std::forward_as_tuple(std::forward<X>(arguments)...));
+  }
 }
 
 }  // namespace detail
@@ -114,21 +135,13 @@ auto Client::async_create_many(std::span<const std::size_t> counts, Tail&&... ta
 template <class... A, class... X>
 auto Client::async_launch(const Kernel<void(A...)>& kernel, const Grid& grid,
                           X&&... arguments) const {
-  if constexpr (sizeof...(X) == sizeof...(A)) {
-    return detail::future_of<void>(*this, "async_launch", [&](Reply* reply) noexcept {
-      detail::post_accepted(reply, "launch", [&] {
-        detail::LaunchArguments<A...> bound(arguments...);
-        return detail::make_launch(*this, kernel.definition(), grid, bound.view());
-      });
-    });
-  } else {
-    static_assert(sizeof...(X) == sizeof...(A) + 1 || sizeof...(X) == sizeof...(A) + 2,
-                  "async_launch takes the kernel's arguments and perhaps a completion token, with "
-                  "CallOptions before it");
-    return detail::launch_with_tail<A...>(*this, kernel, grid, std::index_sequence_for<A...>(),
-                                          std::make_index_sequence<sizeof...(X) - sizeof...(A)>(),
-                                          std::forward_as_tuple(std::forward<X>(arguments)...));
-  }
+  return detail::async_launch(*this, kernel, grid, std::forward<X>(arguments)...);
+}
+
+template <class... A, class... X>
+auto Client::async_launch(const Kernel<void(A...)>& kernel, const IndirectGrid<>& grid,
+                          X&&... arguments) const {
+  return detail::async_launch(*this, kernel, grid, std::forward<X>(arguments)...);
 }
 
 template <class... Tail>

@@ -93,14 +93,17 @@ GraphNode GraphBuilder::add(SpecNode node, Own own) {
 
 GraphNode GraphBuilder::add_kernel(const KernelRef& kernel, const Grid& grid,
                                    std::vector<std::byte> block,
-                                   std::span<const GraphOperand> operands) {
+                                   std::span<const GraphOperand> operands, bool has_count) {
   SpecNode node;
   node.kind = SpecKind::kernel;
   std::size_t next = 0;
   for (const KernelParameter& parameter : kernel->parameters) {
     if (!parameter.is_buffer) continue;
-    node.uses.push_back(use_of("add_kernel", operands[next++], parameter.access));
+    const Access access = has_count ? at_most(parameter.access) : parameter.access;
+    node.uses.push_back(use_of("add_kernel", operands[next++], access));
   }
+  if (has_count) node.uses.push_back(use_of("add_kernel", operands[next], Access::reads));
+  node.has_count = has_count;
   node.kernel = kernel;
   node.grid = grid;
   node.where = grid.where;
@@ -344,7 +347,9 @@ void submit_kernel(const Client& inside, const SpecNode& node, std::span<const B
     if (!parameter.is_buffer) continue;
     bound.push_back({&buffers[bound.size()], parameter.access, parameter.offset});
   }
-  detail::post(detail::make_launch(inside, node.kernel, node.grid, {node.arguments, bound}));
+  const Buffer* const count = node.has_count ? &buffers.back() : nullptr;
+  detail::post(
+      detail::make_launch(inside, node.kernel, {node.grid, count}, {node.arguments, bound}));
 }
 
 }  // namespace

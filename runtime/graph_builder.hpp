@@ -153,7 +153,24 @@ public:
     std::vector<GraphOperand> operands;
     [[maybe_unused]] std::size_t i = 0;
     (bind<A>(block.data() + kernel.layout[i++], operands, arguments), ...);
-    return add_kernel(kernel.definition(), grid, std::move(block), operands);
+    return add_kernel(kernel.definition(), grid, std::move(block), operands, false);
+  }
+  /// The same over as many blocks of a grid as an array or placeholder says on the device.
+  /// Errc::size_mismatch: it has not one element.
+  template <class... A, class Count, class... X>
+  GraphNode add_kernel(const Kernel<void(A...)>& kernel, const IndirectGrid<Count>& grid,
+                       const X&... arguments) {
+    static_assert(sizeof...(X) == sizeof...(A),
+                  "a launch takes exactly the arguments that its kernel declares");
+    static_assert(std::is_same_v<Count, Array<std::uint32_t>> ||
+                      std::is_same_v<Count, Placeholder<std::uint32_t>>,
+                  "a count is an Array or a Placeholder of std::uint32_t");
+    std::vector<std::byte> block(kernel.layout[sizeof...(A)]);
+    std::vector<GraphOperand> operands;
+    [[maybe_unused]] std::size_t i = 0;
+    (bind<A>(block.data() + kernel.layout[i++], operands, arguments), ...);
+    operands.emplace_back(grid.count);
+    return add_kernel(kernel.definition(), grid.max_grid, std::move(block), operands, true);
   }
   /// Copies `from` to `to`, of the same size and not overlapping.
   GraphNode add_copy(const GraphOperand& to, const GraphOperand& from,
@@ -286,7 +303,7 @@ private:
   std::uint32_t add_placeholder(std::string_view name, std::uint64_t bytes,
                                 std::uint32_t element_bytes);
   GraphNode add_kernel(const KernelRef& kernel, const Grid& grid, std::vector<std::byte> block,
-                       std::span<const GraphOperand> operands);
+                       std::span<const GraphOperand> operands, bool has_count);
   GraphNode add_fill(const GraphOperand& operand, std::uint64_t pattern,
                      std::uint32_t pattern_bytes, SourceLocation where);
   GraphNode add_conditional(const GraphOperand& condition, const Graph& body, GraphRepeat repeat,

@@ -15,18 +15,6 @@
 
 namespace reprise::detail {
 
-void bad_slice(std::uint64_t offset, std::uint64_t count, std::uint64_t size) {
-  throw Failure(Errc::out_of_range, "slice",
-                "offset " + std::to_string(offset) + " and count " + std::to_string(count) +
-                    " reach past the size " + std::to_string(size));
-}
-
-void bad_cast(const char* what, std::uint64_t value, std::uint64_t unit) {
-  throw Failure(Errc::misaligned, "as",
-                std::string(what) + " " + std::to_string(value) + " is no multiple of " +
-                    std::to_string(unit));
-}
-
 std::uint64_t checked_bytes(const char* verb, std::uint64_t count, std::uint64_t element) {
   if (count > std::numeric_limits<std::uint64_t>::max() / 2 / element) {
     throw Failure(Errc::never_fits, verb,
@@ -120,8 +108,9 @@ protected:
 
 class LaunchOperation final : public CommandOperation {
 public:
-  LaunchOperation(const KernelRef& kernel, const Grid& grid) noexcept
-      : CommandOperation("launch"), kernel_(kernel), grid_(grid) {
+  /// With a count, the last of its touches is the count's.
+  LaunchOperation(const KernelRef& kernel, const Grid& grid, bool has_count) noexcept
+      : CommandOperation("launch"), kernel_(kernel), grid_(grid), has_count_(has_count) {
     where = grid.where;
   }
 
@@ -132,11 +121,13 @@ public:
     if (kernel_->cpu == nullptr) {
       return actor.refuse(*this, Errc::no_such_kernel, "the kernel has no body for this device");
     }
-    for (std::size_t i = 0; i < own_touches.size(); ++i) {
+    const std::size_t buffers = own_touches.size() - (has_count_ ? 1 : 0);
+    for (std::size_t i = 0; i < buffers; ++i) {
       void* const address = reinterpret_cast<void*>(address_of(own_touches[i]));
       std::memcpy(arguments + offsets[i] + offsetof(BufferSlot, data), &address, sizeof address);
     }
-    command = command::Launch{kernel_.get(), grid_, arguments};
+    command = command::Launch{kernel_.get(), grid_, arguments,
+                              has_count_ ? address_of(own_touches[buffers]) : 0};
     actor.run(*this);
   }
 
@@ -156,8 +147,19 @@ public:
 
 private:
   KernelRef kernel_;
-  Grid grid_;
+  GridSize grid_;
+  bool has_count_;
 };
+
+/// The touch of a launch's count.
+Touch count_touch(const LogicalStream& stream, const Buffer& count) {
+  const Touch touch = touch_of(stream, count, Access::reads, "launch");
+  if (touch.range.size() != 4) {
+    throw Failure(Errc::size_mismatch, "launch",
+                  "a count of " + std::to_string(touch.range.size()) + " bytes instead of 4");
+  }
+  return touch;
+}
 
 class CopyOperation final : public CommandOperation {
 public:
@@ -333,25 +335,31 @@ Operation* make_carved(const Client& client, std::span<const std::uint64_t> byte
   return operation;
 }
 
-Operation* make_launch(const Client& client, const KernelRef& kernel, const Grid& grid,
+Operation* make_launch(const Client& client, const KernelRef& kernel, const LaunchGrid& grid,
                        const ArgumentView& arguments) {
   const auto& stream = stream_of(client, "launch");
+  const bool has_count = grid.count != nullptr;
+  Touch counted = has_count ? count_touch(*stream, *grid.count) : Touch{};
   const std::size_t count = arguments.buffers.size();
   const std::size_t offsets = (count * sizeof(std::uint32_t) + 15) / 16 * 16;
   for (const BoundBuffer& bound : arguments.buffers) {
     (void)touch_of(*stream, *bound.buffer, bound.access, "launch");
   }
-  auto* const operation = make_with_touches<LaunchOperation>(
-      stream, count, offsets + arguments.block.size(), kernel, grid);
+  auto* const operation = make_with_touches<LaunchOperation>(stream, count + (has_count ? 1 : 0),
+                                                             offsets + arguments.block.size(),
+                                                             kernel, grid.grid, has_count);
   operation->offsets = reinterpret_cast<std::uint32_t*>(operation->behind_touches());
   operation->arguments = operation->behind_touches() + offsets;
   operation->argument_bytes = static_cast<std::uint32_t>(arguments.block.size());
   for (std::size_t i = 0; i < count; ++i) {
     const BoundBuffer& bound = arguments.buffers[i];
+    // How much of it runs is not known, so nothing is certainly written.
     operation->own_touches[i] = {BufferAccess::hold(*bound.buffer),
-                                 BufferAccess::range(*bound.buffer), bound.access};
+                                 BufferAccess::range(*bound.buffer),
+                                 has_count ? at_most(bound.access) : bound.access};
     operation->offsets[i] = bound.offset;
   }
+  if (has_count) operation->own_touches[count] = std::move(counted);
   std::memcpy(operation->arguments, arguments.block.data(), arguments.block.size());
   return operation;
 }

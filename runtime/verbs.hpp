@@ -112,6 +112,12 @@ private:
   std::array<BoundBuffer, buffer_count> buffers_;
 };
 
+/// A grid, and the buffer that says how many of its blocks run, if there is one.
+struct LaunchGrid {
+  const Grid& grid;
+  const Buffer* count = nullptr;
+};
+
 // ---- builders ----------------------------------------------------------------------------------
 // They check what the calling thread can see and throw Failure. The operation they answer is to be
 // submitted exactly once.
@@ -131,7 +137,7 @@ Operation* make_create(const Client& client, KeptBytes bytes, Buffer& made);
 /// One allocation for `bytes` each.
 Operation* make_carved(const Client& client, std::span<const std::uint64_t> bytes,
                        std::vector<Buffer>& parts);
-Operation* make_launch(const Client& client, const KernelRef& kernel, const Grid& grid,
+Operation* make_launch(const Client& client, const KernelRef& kernel, const LaunchGrid& grid,
                        const ArgumentView& arguments);
 Operation* make_copy(const Client& client, const Buffer& to, const Buffer& from);
 Operation* make_fill(const Client& client, const Buffer& buffer, std::uint64_t pattern,

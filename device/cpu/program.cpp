@@ -82,7 +82,7 @@ CpuProgram::CpuProgram(const GraphPlan& plan, Splitter& splitter,
   static_assert(sizeof(Node) == 64, "a node is one line");
   const auto is_split = [](const PlanNode& node) {
     const auto* launch = std::get_if<command::Launch>(&node.command);
-    return launch && launch->grid.blocks.count() > 1;
+    return launch && (launch->grid.blocks.count() > 1 || launch->count != 0);
   };
   const auto is_child = [](const PlanNode& node) {
     return std::holds_alternative<command::RunGraph>(node.command);
@@ -105,11 +105,11 @@ void CpuProgram::add(const PlanNode& plan, std::uint32_t index) {
   const Command& command = plan.command;
   if (const auto* launch = std::get_if<command::Launch>(&command)) {
     const std::uint64_t blocks = launch->grid.blocks.count();
-    if (blocks == 1) {
+    if (blocks == 1 && launch->count == 0) {
       const KernelDefinition& kernel = *launch->kernel;
       nodes_.push_back({kernel.cpu, kernel.callable.get(), launch->arguments,
                         Block{{0, 0, 0}, launch->grid.blocks, launch->grid.threads}, index});
-    } else if (blocks > 1) {
+    } else if (blocks != 0) {
       split_nodes_.push_back({this, launch, {}});
       add_call(&Calls::split, &split_nodes_.back(), index);
     }
@@ -165,7 +165,8 @@ void CpuProgram::add_bound(Node& node, std::span<const PlanPatch> patches) {
     fields[0] = bound_arguments_.back().get();
     std::memcpy(fields[0], launch->arguments, bytes);
     launch->arguments = fields[0];
-    if (launch->grid.blocks.count() == 1) {
+    fields[1] = reinterpret_cast<std::byte*>(&launch->count);
+    if (launch->grid.blocks.count() == 1 && launch->count == 0) {
       node.arguments = fields[0];
     } else {
       bound_splits_.push_back({this, launch, {}});
@@ -184,7 +185,8 @@ void CpuProgram::add_bound(Node& node, std::span<const PlanPatch> patches) {
   }
   const bool is_copy = std::holds_alternative<command::Copy>(command);
   for (const PlanPatch& patch : patches) {
-    std::byte* const field = is_copy ? fields[patch.at] : fields[0] + patch.at;
+    const bool is_second = is_copy ? patch.at == 1 : patch.at == PlanPatch::count;
+    std::byte* const field = is_second ? fields[1] : fields[0] + patch.at;
     addresses_.push_back({field, patch.slot, patch.offset});
   }
 }

@@ -4,6 +4,7 @@
 #include <reprise/memory/check.hpp>
 
 #include <algorithm>
+#include <cstring>
 
 namespace reprise::detail {
 
@@ -17,6 +18,14 @@ constexpr std::uint64_t chunk_ns = 2'000;
 constexpr std::uint32_t trusted_uses = 64;
 
 }  // namespace
+
+std::uint64_t blocks_of(const command::Launch& launch) noexcept {
+  const std::uint64_t most = launch.grid.blocks.count();
+  if (launch.count == 0) return most;
+  std::uint32_t count = 0;
+  std::memcpy(&count, reinterpret_cast<const void*>(launch.count), sizeof count);
+  return std::min<std::uint64_t>(count, most);
+}
 
 void run_blocks(const command::Launch& launch, std::uint64_t from, std::uint64_t to,
                 const std::atomic<bool>* stop) {
@@ -102,7 +111,7 @@ void SplitSlot::wait_until_left() noexcept {
 }
 
 void Splitter::run(const command::Launch& launch, std::uint32_t stream, LaunchCost* known) {
-  const std::uint64_t total = launch.grid.blocks.count();
+  const std::uint64_t total = blocks_of(launch);
   if (total < 2 || !enabled_ || !crew_.ready.others_are_free()) {
     return run_blocks(launch, 0, total);
   }

@@ -14,6 +14,9 @@
 
 namespace reprise::detail {
 
+/// How many blocks `launch` runs, as its count says now.
+std::uint64_t blocks_of(const command::Launch& launch) noexcept;
+
 /// Runs the blocks [from, to), counted in x-fastest order, until `stop` is set. Throws what the
 /// kernel throws.
 void run_blocks(const command::Launch& launch, std::uint64_t from, std::uint64_t to,

@@ -351,6 +351,13 @@ TEST_CASE("a node that cannot work is refused with its name and the value [O21] 
   kernel.uses.clear();
   refused(kernel, Errc::size_mismatch, "0 buffers instead of 1");
   kernel = kernel_node(spec, test::add_in_place, {x});
+  kernel.has_count = true;
+  refused(kernel, Errc::size_mismatch, "1 buffers instead of 2");
+  kernel.uses.push_back({x, {0, 8}, Access::reads});
+  refused(kernel, Errc::size_mismatch, "a count of 8 bytes");
+  kernel.uses.back().range = {2, 6};
+  refused(kernel, Errc::misaligned, "a count at byte 2");
+  kernel = kernel_node(spec, test::add_in_place, {x});
   kernel.arguments.clear();
   refused(kernel, Errc::size_mismatch, "0 bytes of arguments");
   SpecNode node;
@@ -360,6 +367,14 @@ TEST_CASE("a node that cannot work is refused with its name and the value [O21] 
   refused(node, Errc::invalid_argument, "function");
   node.kind = SpecKind::child;
   refused(node, Errc::empty_graph, "graph");
+  node.callee = std::make_shared<int>();
+  node.repeat = GraphRepeat::while_true;
+  refused(node, Errc::size_mismatch, "a condition of 0 bytes");
+  node.uses = {{x, {2, 6}, Access::reads}};
+  refused(node, Errc::misaligned, "a condition at byte 2");
+  node.uses = {{x, {0, 4}, Access::reads}};
+  node.at_most = 0;
+  refused(node, Errc::invalid_argument, "at most 0 times");
   CHECK(spec.node_count() == 0);
   CHECK(failure_of([&] { spec.add_buffer({"y", 10, 4}); }).code == Errc::invalid_argument);
   CHECK(spec.buffer_count() == 1);

@@ -222,7 +222,7 @@ TEST_CASE("a kernel without a body for the CPU is refused", "[device][cpu]") {
   CpuRig rig(small_cpu(0));
   const KernelDefinition bodiless;
   TestWork& work = rig.work();
-  work.command = command::Launch{&bodiless, 1, nullptr};
+  work.command = command::Launch{&bodiless, Grid{1}, nullptr};
   const auto taken = rig->enqueue(0, work);
   REQUIRE_FALSE(taken);
   CHECK(taken.error().code == Errc::no_such_kernel);

@@ -100,6 +100,23 @@ TEST_CASE("a spread launch runs each block once however its blocks fall",
   CHECK(copy == std::vector<std::uint8_t>(seen.size(), rounds));
 }
 
+TEST_CASE("a spread launch with a count runs its first blocks once", "[device][cpu][threads][I4]") {
+  WatchedHost host;
+  host.leap(1'000'000);
+  CpuRig rig(small_cpu(3), host);
+  for (const std::uint32_t count : {0u, 1u, 2u, 613u, 1'000u, 4'000'000'000u}) {
+    std::vector<std::uint8_t> seen(1'000);
+    TestWork& launch = rig.work();
+    launch.launch(count_blocks, Grid{Dim3{10, 20, 5}}, seen);
+    std::get<command::Launch>(launch.command).count = reinterpret_cast<std::uint64_t>(&count);
+    rig.submit(0, launch);
+    rig.wait(launch);
+    std::vector<std::uint8_t> expected(1'000);
+    std::fill_n(expected.begin(), std::min(count, 1'000u), 1);
+    CHECK(seen == expected);
+  }
+}
+
 TEST_CASE("two spread launches at once share the workers", "[device][cpu][threads]") {
   WatchedHost host;
   host.leap(1'000'000);
