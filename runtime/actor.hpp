@@ -105,7 +105,7 @@ public:
 
   void prepare_capture(Operation& operation, bool growth, std::string_view name);
   void start_capture(Operation& operation);
-  void stop_capture(Operation& operation, std::shared_ptr<GraphState>& graph);
+  void stop_capture(Operation& operation, std::shared_ptr<GraphState>& graph, bool marks);
   void abort_capture(Operation& operation);
   /// The recording function threw: like abort, but what was recorded is marked as never started.
   void abandon_capture(Operation& operation);

@@ -67,7 +67,7 @@ void Actor::start_capture(Operation& operation) {
   done(operation);
 }
 
-void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& graph) {
+void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& graph, bool marks) {
   if (is_forked(operation)) return;
   LogicalStream& logical = *operation.logical;
   if (logical.device.window == nullptr) {
@@ -83,7 +83,7 @@ void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& grap
     return decline(operation, error);
   }
   if (FailurePtr doom = close_failure(*end, logical.id, window.capture.take_failure())) {
-    close_window(logical, doom, true);
+    close_window(logical, doom, marks);
     return answer(operation, doom);
   }
   auto sealed =
@@ -91,7 +91,7 @@ void Actor::stop_capture(Operation& operation, std::shared_ptr<GraphState>& grap
   if (!sealed) {
     const FailurePtr doom =
         make_failure(sealed.error().code, operation.verb, window.name, sealed.error().message);
-    close_window(logical, doom, true);
+    close_window(logical, doom, marks);
     return answer(operation, doom);
   }
   // The graph replays on a stream of its own; the client's goes back to ordinary work.

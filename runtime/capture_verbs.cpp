@@ -41,12 +41,13 @@ Operation* make_start(const Client& client) {
                    [](Actor& actor, Operation& self) { actor.start_capture(self); });
 }
 
-Operation* make_stop(const Client& client, ValueReply<Graph>& reply) {
+/// With `marks`, a window that does not seal marks what it would have written.
+Operation* make_stop(const Client& client, ValueReply<Graph>& reply, bool marks = true) {
   const auto& stream = stream_of(client, "stop_capture");
   auto state = std::make_shared<std::shared_ptr<GraphState>>();
   auto* const operation = make_answered_call(
       *stream->core, "stop_capture", &reply,
-      [state](Actor& actor, Operation& self) { actor.stop_capture(self, *state); },
+      [state, marks](Actor& actor, Operation& self) { actor.stop_capture(self, *state, marks); },
       [state, &reply](const FailurePtr& failure) noexcept {
         if (!failure) reply.value = GraphAccess::make(std::move(*state));
         return failure;
@@ -201,6 +202,38 @@ Graph record_scope(Client inside, RecordFunction function) {
 Graph capture(const Client& client, RecordFunction function, const CaptureOptions& options) {
   refuse_library_threads("capture");
   return record_scope(open_window(client, options), function);
+}
+
+Graph try_capture(const Client& client, RecordFunction function, const CaptureOptions& options,
+                  FailurePtr& reason) {
+  refuse_library_threads("capture_or_run");
+  const Client inside = open_window(client, options);
+  const auto fall_back = [&](const FailurePtr& why) {
+    inside.abort_capture();
+    reason = why;
+    stream_of(client, "capture_or_run")
+        ->core->counters()
+        .fallbacks.fetch_add(1, std::memory_order_relaxed);
+    return Graph{};
+  };
+  try {
+    Client given = inside;
+    function.call(function.context, given);
+  } catch (const Failure& failure) {
+    return fall_back(failure.shared_record());
+  } catch (...) {
+    inside.abort_capture();
+    throw;
+  }
+  try {
+    GraphReply reply;
+    Operation* const operation = make_stop(inside, reply, false);
+    operation->logical->core->call(operation, reply.blocked);
+    return std::move(reply.value);
+  } catch (const Failure& failure) {
+    const FailurePtr& cause = failure.record().cause;
+    return fall_back(cause ? cause : failure.shared_record());
+  }
 }
 
 Graph build(const Client& client, RecordFunction function, std::string_view name) {

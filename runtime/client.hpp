@@ -65,6 +65,14 @@ struct CaptureOptions {
   std::string_view name = {};  ///< Of the graph, in failures and reports.
 };
 
+/// What capture_or_run() did.
+struct CaptureOrRun {
+  Graph graph;        ///< Captured and replayed once; empty: the function ran instead.
+  FailurePtr reason;  ///< Then: what kept it from being captured.
+
+  explicit operator bool() const noexcept { return static_cast<bool>(graph); }
+};
+
 namespace detail {
 inline LaunchGrid launch_grid(const Grid& grid) noexcept {
   return {grid};
@@ -427,6 +435,24 @@ public:
   template <class F, class... Tail>
   requires(!detail::starts_with<CaptureOptions, Tail...>) auto async_capture(F&& function,
                                                                              Tail&&... tail) const;
+  /// Does the work of `function` once, recorded if it can be: captures it, replays the graph and
+  /// answers it. What cannot be captured is run instead, by calling `function` once more with this
+  /// client; the attempt leaves no marks, `reason` says what was in the way, and
+  /// DeviceStatistics::fallbacks counts. What `function` throws is thrown on; of Failures only those
+  /// of the second call, and those of the replay.
+  template <class F>
+  CaptureOrRun capture_or_run(F&& function, const CaptureOptions& options = {}) const {
+    CaptureOrRun done;
+    const auto record = detail::record_function(function);
+    done.graph = detail::try_capture(*this, record, options, done.reason);
+    if (done.graph) {
+      done.graph.replay();
+    } else {
+      Client self = *this;
+      function(self);
+    }
+    return done;
+  }
   /// Names `buffer`, in the window of this stream, a slot of the graph to be: replays may bind the
   /// name to other bytes. Nodes name bytes inside the slot or outside of it, never both at once.
   /// With an Array, what is bound must have its element type too.

@@ -86,6 +86,7 @@ struct DeviceCounters {
   std::atomic<std::uint64_t> waits_made{0};
   std::atomic<std::uint64_t> waits_elided{0};
   std::atomic<std::uint64_t> stalled_producers{0};
+  std::atomic<std::uint64_t> fallbacks{0};
 };
 
 /// Staging memory of a device that reads pageable host memory as fast as any.

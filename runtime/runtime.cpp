@@ -268,8 +268,8 @@ DeviceStatistics Device::statistics() const {
     return n.load(std::memory_order_relaxed);
   };
   const auto& c = core("statistics").counters();
-  return {load(c.completed), load(c.failed),     load(c.skipped),     load(c.refused),
-          load(c.replays),   load(c.waits_made), load(c.waits_elided)};
+  return {load(c.completed), load(c.failed),     load(c.skipped),      load(c.refused),
+          load(c.replays),   load(c.waits_made), load(c.waits_elided), load(c.fallbacks)};
 }
 
 bool Device::any_recording() const {

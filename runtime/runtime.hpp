@@ -31,6 +31,7 @@ struct DeviceStatistics {
   std::uint64_t replays = 0;       ///< Replays accepted.
   std::uint64_t waits_made = 0;    ///< Device-side waits between backend streams.
   std::uint64_t waits_elided = 0;  ///< Not made, since the stream had waited as far before.
+  std::uint64_t fallbacks = 0;     ///< Calls of capture_or_run that ran instead.
 };
 
 /// A device that was opened: the way to clients and reports. async_ forms end as those of Client;

@@ -229,7 +229,11 @@ RecordFunction record_function(F& function) {
           const_cast<void*>(static_cast<const void*>(std::addressof(function)))};
 }
 Graph capture(const Client& client, RecordFunction function, const CaptureOptions& options);
-/// The same for a graph by hand: place_next() comes before each command. A failure marks no bytes.
+/// The graph, or null and the reason; a window that did not seal leaves no marks. Throws what
+/// `function` throws, unless it is a Failure.
+Graph try_capture(const Client& client, RecordFunction function, const CaptureOptions& options,
+                  FailurePtr& reason);
+/// The same as capture() for a graph by hand: place_next() comes before each command. A failure marks no bytes.
 Graph build(const Client& client, RecordFunction function, std::string_view name);
 void place_next(const Client& inside, NodePlace place);
 /// Calls `function` before it returns.
