@@ -5,6 +5,7 @@
 #include <reprise/runtime/make_call.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/caller_by_hand.hpp"
 #include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
@@ -23,6 +24,7 @@
 using namespace reprise;
 using reprise::test::code_of;
 using Floats = std::vector<float>;
+using test::CallerByHand;
 using test::WatchedBackend;
 using test::WatchedDevice;
 
@@ -46,51 +48,6 @@ Floats counted(float from) {
   std::iota(values.begin(), values.end(), from);
   return values;
 }
-
-/// Plays the caller of a large write, one chunk at a time.
-class CallerByHand {
-public:
-  CallerByHand(const Client& client, const Array<float>& target, Floats values)
-      : values_(std::move(values)), bytes_(std::as_bytes(std::span<const float>(values_))),
-        core_(*detail::ClientAccess::stream(client)->core),
-        transfer_(std::make_shared<detail::Transfer>(detail::ClientAccess::stream(client),
-                                                     detail::BufferAccess::hold(target),
-                                                     detail::BufferAccess::range(target))) {
-    for (auto& slot : transfer_->slots) slot.block = core_.take_staging(staging / 4);
-    fill(0);
-  }
-
-  void post_first() {
-    core_.post_async(core_.make<detail::ChunkOperation>(0, transfer_, transfer_->slots[0]));
-  }
-  /// Sends the next chunk, once its slot is free.
-  void send_next() {
-    ++chunk_;
-    if (chunk_ >= 2) (void)wait(chunk_ - 2);
-    fill(chunk_ % 2);
-    transfer_->deliver(transfer_->slots[chunk_ % 2]);
-  }
-  void send_rest() {
-    while (sent_ < bytes_.size()) send_next();
-  }
-  /// What became of a chunk, the last or last but one that was sent.
-  FailurePtr wait(std::size_t chunk) {
-    return transfer_->slots[chunk % 2].reply->wait(core_.host());
-  }
-
-private:
-  void fill(std::size_t slot) {
-    transfer_->fill(transfer_->slots[slot], bytes_, sent_);
-    sent_ += transfer_->slots[slot].bytes;
-  }
-
-  const Floats values_;
-  const std::span<const std::byte> bytes_;
-  detail::DeviceCore& core_;
-  const std::shared_ptr<detail::Transfer> transfer_;
-  std::size_t chunk_ = 0;
-  std::uint64_t sent_ = 0;
-};
 
 }  // namespace
 
