@@ -94,7 +94,11 @@ void Recording::take_nodes(const detail::NodeStore& nodes, const detail::Hazards
 
 Result<void> Recording::take_slots(std::span<const SlotSpec> specs,
                                    const detail::NodeStore& nodes) {
-  return slots_.take(specs, plan_nodes_, sets_.inputs, next_id,
+  for (const SlotSpec& slot : specs) {
+    sets_.holds.insert(sets_.holds.end(), slot.copies.begin(), slot.copies.end());
+    for (const HoldRef& copy : slot.copies) guarded_bytes_ += copy->size();
+  }
+  return slots_.take(specs, plan_nodes_, sets_.inputs, sets_.must_write, next_id,
                      [&nodes](std::uint32_t i) { return nodes[i].touched(); });
 }
 

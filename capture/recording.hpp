@@ -58,7 +58,7 @@ public:
   /// After an error the recorder is as it was, and can still tell its write set.
   ///
   /// Errc::out_of_memory
-  /// Errc::slot_overlap    a node names bytes inside and outside of a slot at once
+  /// Errc::slot_overlap, invalid_argument, unsupported   by SlotTable::take()
   static Result<std::shared_ptr<const Recording>> seal(Recorder&& recorder,
                                                        const Options& options) noexcept;
   explicit Recording(Private) noexcept {}
@@ -82,11 +82,11 @@ public:
   std::span<const Touch> may_write() const noexcept { return sets_.may_write; }
   /// Bytes that a run in which every node succeeds has certainly written.
   std::span<const Touch> must_write() const noexcept { return sets_.must_write; }
-  /// The allocations it touches, each once, in the order of first use.
+  /// The allocations it touches, each once, in the order of first use, and the copies of slots.
   std::span<const HoldRef> holds() const noexcept { return sets_.holds; }
 
   /// Device memory that stays out of the pool because this recording lives: the whole of each
-  /// allocation it touches, once.
+  /// allocation it touches, once, and the copies of its slots.
   std::uint64_t guarded_bytes() const noexcept { return guarded_bytes_; }
   /// The bytes among them that nodes name. Overlaps count once.
   std::uint64_t touched_bytes() const noexcept { return sets_.touched_bytes; }

@@ -105,6 +105,25 @@ void SlotTable::finish(std::span<const Touch> inputs) {
   fixed_.shrink_to_fit();
 }
 
+/// A copy holds what was written last, whole, or nothing that anybody asks for.
+Result<void> SlotTable::check_copies(std::span<const Touch> must_write) const noexcept {
+  for (const RecordedSlot& slot : slots_) {
+    if (slot.copies.empty()) continue;
+    if (slot.is_opaque) {
+      return Error{Errc::unsupported, 0, "a slot that a host call or a graph uses cannot rotate"};
+    }
+    if (!may_write(slot.access)) continue;
+    const bool whole = std::any_of(must_write.begin(), must_write.end(), [&](const Touch& touch) {
+      return touch.hold == slot.hold && touch.range.contains(slot.range);
+    });
+    if (slot.is_input || !whole) {
+      return Error{Errc::invalid_argument, 0,
+                   "a slot that rotates is only read, or only written and whole"};
+    }
+  }
+  return {};
+}
+
 std::uint32_t SlotTable::find(std::string_view name) const noexcept {
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
     if (slots_[i].name == name) return i;

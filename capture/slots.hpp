@@ -23,6 +23,7 @@ struct SlotSpec {
   ByteRange range;
   const std::type_info* element = nullptr;  ///< Of an Array; null: just bytes.
   std::uint32_t alignment = 1;              ///< What the element type needs.
+  std::vector<HoldRef> copies = {};         ///< Further memory of its size, to rotate over.
 };
 
 namespace detail {
@@ -59,10 +60,13 @@ public:
   /// Takes the slots of `nodes`; `touches_of(i)` tells the byte sets of node i, `next_id` a number
   /// that is never used again. Throws std::bad_alloc.
   ///
-  /// Errc::slot_overlap  a node names bytes inside and outside of a slot at once
+  /// Errc::slot_overlap      a node names bytes inside and outside of a slot at once
+  /// Errc::invalid_argument  a slot with copies is not only read, nor only written and whole
+  /// Errc::unsupported       a slot with copies is used by an opaque node
   template <class F>
   Result<void> take(std::span<const SlotSpec> specs, std::span<const PlanNode> nodes,
-                    std::span<const Touch> inputs, std::uint64_t (*next_id)(), F&& touches_of) {
+                    std::span<const Touch> inputs, std::span<const Touch> must_write,
+                    std::uint64_t (*next_id)(), F&& touches_of) {
     for (const SlotSpec& spec : specs) {
       slots_.push_back({spec});
       slots_.back().owner = next_id();
@@ -71,7 +75,7 @@ public:
       if (const auto added = add_node(nodes[i], i, touches_of(i)); !added) return added;
     }
     finish(inputs);
-    return {};
+    return check_copies(must_write);
   }
 
   bool empty() const noexcept { return slots_.empty(); }
@@ -97,6 +101,7 @@ private:
                  std::uint32_t alignment);
   void add_launch(const PlanNode& node, std::uint32_t index);
   void finish(std::span<const Touch> inputs);
+  Result<void> check_copies(std::span<const Touch> must_write) const noexcept;
 
   std::vector<RecordedSlot> slots_;
   std::vector<PlanPatch> patches_;

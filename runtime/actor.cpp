@@ -255,7 +255,7 @@ void Actor::take(const ReplayRequest& request, std::uint64_t ticket) noexcept {
   // The answer will be written where the caller looks: its line comes while the replay is prepared.
   __builtin_prefetch(request.accepted != nullptr ? request.accepted : request.finished, 1);
   try {
-    take(*make_replay_here(core_, request), ticket);
+    place(*make_replay_here(*this, request), ticket);
   } catch (const std::bad_alloc&) {
     const auto failure = make_failure(Errc::out_of_memory, "replay",
                                       request.graph->recording->name(), "no host memory");
@@ -267,6 +267,11 @@ void Actor::take(const ReplayRequest& request, std::uint64_t ticket) noexcept {
 }
 
 void Actor::take(Operation& operation, std::uint64_t ticket) noexcept {
+  if (operation.settles) operation.settle(*this);
+  place(operation, ticket);
+}
+
+void Actor::place(Operation& operation, std::uint64_t ticket) noexcept {
   operation.ticket = ticket;
   if (stage_first_ != nullptr || must_stage(operation)) {
     REPRISE_MARK("staged");

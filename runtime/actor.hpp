@@ -150,6 +150,7 @@ private:
   void take(const ChannelItem& item) noexcept;
   void take(Operation& operation, std::uint64_t ticket) noexcept;
   void take(const ReplayRequest& request, std::uint64_t ticket) noexcept;
+  void place(Operation& operation, std::uint64_t ticket) noexcept;
   void accept(Operation& operation) noexcept;
   bool run_stage() noexcept;
   void stage(Operation& operation) noexcept;

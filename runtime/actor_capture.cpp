@@ -114,7 +114,10 @@ void Actor::name_slot(Operation& operation, SlotSpec&& slot) {
     if (!window->is_recording() && !window->warm_up_failure) window->warm_up_failure = failure;
     answer(operation, failure);
   };
-  if (slot.hold->device.state != Hold::Device::State::bound) {
+  const auto is_bound = [](const HoldRef& hold) {
+    return hold->device.state == Hold::Device::State::bound;
+  };
+  if (!is_bound(slot.hold) || !std::all_of(slot.copies.begin(), slot.copies.end(), is_bound)) {
     return doom(Errc::capture_doomed, "its memory was never there");
   }
   for (const SlotSpec& other : window->slots) {

@@ -139,7 +139,7 @@ ClientStream::~ClientStream() {
   }
 }
 
-Operation* make_slot(const Client& client, const Binding& slot) {
+void post_slot(const Client& client, const Binding& slot, const SlotPolicy& policy) {
   const auto& stream = stream_of(client, "slot");
   const HoldRef& hold = BufferAccess::hold(slot.buffer);
   if (slot.slot.empty()) throw Failure(Errc::invalid_argument, "slot", "the name is empty");
@@ -148,15 +148,24 @@ Operation* make_slot(const Client& client, const Binding& slot) {
     throw Failure(Errc::wrong_device, "slot",
                   "a buffer of another device than '" + stream->core->name() + "'");
   }
+  if (policy.copies == 0 || policy.copies > SlotPolicy::most_copies) {
+    throw Failure(Errc::invalid_argument, "slot",
+                  "a slot rotates over 1 to " + std::to_string(SlotPolicy::most_copies) +
+                      " copies, not " + std::to_string(policy.copies));
+  }
   if (!client.is_capturing()) {
     throw Failure(Errc::capture_order, "slot", "no capture is open on this stream");
   }
-  return make_call(
-      stream, "slot",
-      [spec = SlotSpec{std::string(slot.slot), hold, BufferAccess::range(slot.buffer), slot.element,
-                       slot.alignment}](Actor& actor, Operation& self) mutable {
-        actor.name_slot(self, std::move(spec));
-      });
+  SlotSpec spec{std::string(slot.slot), hold,           BufferAccess::range(slot.buffer),
+                slot.element,           slot.alignment, {}};
+  for (std::uint32_t i = 1; i < policy.copies; ++i) {
+    Buffer copy;
+    post(make_empty(client, spec.range.size(), copy));
+    spec.copies.push_back(BufferAccess::hold(copy));
+  }
+  post(make_call(stream, "slot", [spec = std::move(spec)](Actor& actor, Operation& self) mutable {
+    actor.name_slot(self, std::move(spec));
+  }));
 }
 
 void start_prepare_capture(const Client& client, const CaptureOptions& options,

@@ -458,15 +458,20 @@ public:
   /// With an Array, what is bound must have its element type too.
   ///
   /// Errc::capture_order     no capture is prepared or recording on this stream.
-  /// Errc::invalid_argument  the name is empty. In the window: it is taken. That dooms it, as do
+  /// Errc::invalid_argument  the name is empty; a number of copies. In the window: the name is
+  ///                         taken. That dooms it, as do
   /// Errc::slot_overlap      the buffer shares bytes with another slot; a node with both sides of
-  ///                         its border; and memory that was never there.
-  void slot(std::string_view name, const Buffer& buffer) const {
-    detail::post(detail::make_slot(*this, {name, buffer}));
+  ///                         its border; memory that was never there; and a slot that is to rotate
+  ///                         and cannot (invalid_argument, unsupported): replays read and write it,
+  ///                         or write parts of it, or a host call or a graph uses it.
+  ///
+  /// The memory of further copies is found here, as by empty().
+  void slot(std::string_view name, const Buffer& buffer, SlotPolicy policy = {}) const {
+    detail::post_slot(*this, {name, buffer}, policy);
   }
   template <class T>
-  void slot(std::string_view name, const Array<T>& array) const {
-    detail::post(detail::make_slot(*this, {name, array}));
+  void slot(std::string_view name, const Array<T>& array, SlotPolicy policy = {}) const {
+    detail::post_slot(*this, {name, array}, policy);
   }
   /// Puts this stream into the window: prepare, then work that still executes (the warm-up), then
   /// start, then work that is recorded, then stop. Errc::capture_order in the wrong state, which

@@ -8,6 +8,7 @@
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <string>
 #include <tuple>
@@ -15,7 +16,8 @@
 #include <utility>
 #include <vector>
 
-/// The definitions of Client's async_ forms; client.hpp brings them.
+/// The definitions of the async_ forms of Client, and of Graph where they have a tail; client.hpp
+/// brings them.
 namespace reprise {
 
 namespace detail {
@@ -380,6 +382,30 @@ auto Client::async_abort_capture(Tail&&... tail) const {
   return detail::begin_async<void>(
       *this, "async_abort_capture",
       [client = *this](Reply* reply) noexcept { detail::start_abort_capture(client, reply); },
+      std::forward<Tail>(tail)...);
+}
+
+// ---- graphs ------------------------------------------------------------------------------------
+
+template <std::ranges::contiguous_range Values, class... Tail>
+auto Graph::async_refresh(std::string_view slot, const Values& values, Tail&&... tail) const {
+  return detail::begin_async<void>(
+      *this, "async_refresh",
+      [graph = *this, slot = std::string(slot),
+       bytes = detail::keep_bytes(std::as_bytes(std::span(values)))](Reply* reply) noexcept {
+        detail::start_refresh(graph, slot, {bytes.data.get(), bytes.size},
+                              detail::element_of<Values>(), reply);
+      },
+      std::forward<Tail>(tail)...);
+}
+
+template <class... Tail>
+auto Graph::async_lease(std::string_view slot, Tail&&... tail) const {
+  return detail::begin_async<OutputLease>(
+      *this, "async_lease",
+      [graph = *this, slot = std::string(slot)](ValueReply<OutputLease>* reply) noexcept {
+        detail::start_lease(graph, slot, *reply);
+      },
       std::forward<Tail>(tail)...);
 }
 

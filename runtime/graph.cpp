@@ -25,7 +25,8 @@ const std::shared_ptr<GraphState>& state_of(const Graph& graph, const char* verb
   return state;
 }
 
-/// The same for what only a device can do.
+}  // namespace
+
 const std::shared_ptr<GraphState>& device_state_of(const Graph& graph, const char* verb) {
   const auto& state = state_of(graph, verb);
   if (!state->logical) {
@@ -34,8 +35,6 @@ const std::shared_ptr<GraphState>& device_state_of(const Graph& graph, const cha
   }
   return state;
 }
-
-}  // namespace
 
 // ---- GraphState --------------------------------------------------------------------------------
 
@@ -58,7 +57,11 @@ std::shared_ptr<GraphState> GraphState::make(std::shared_ptr<LogicalStream> logi
   graph->touches.insert(graph->touches.end(), made.must_write().begin(), made.must_write().end());
   graph->touches.insert(graph->touches.end(), made.may_write().begin(), made.may_write().end());
   graph->order.emplace(graph->touches, made.id());
-  if (!made.slots().empty()) graph->parts = made.slots().split(graph->touches);
+  if (!made.slots().empty()) {
+    graph->parts = made.slots().split(graph->touches);
+    graph->rotation = std::make_unique<Rotation>(made.slots());
+    graph->refresher = graph->logical->core->make_stream(graph->logical->priority);
+  }
   auto* const owned = graph.release();
   return std::shared_ptr<GraphState>(owned, dispose);
 }
@@ -71,6 +74,10 @@ std::shared_ptr<GraphState> GraphState::make_on_paper(std::shared_ptr<const Reco
 
 void GraphState::note_failure(const FailurePtr& failure, bool while_running) noexcept {
   (while_running ? failed : refused).fetch_add(1, std::memory_order_relaxed);
+  note_failure(failure);
+}
+
+void GraphState::note_failure(const FailurePtr& failure) noexcept {
   const std::lock_guard lock(mutex_);
   last_failure_ = failure;
 }
@@ -112,6 +119,7 @@ void start_run(const Graph& graph, BindingView bindings, Reply* reply) noexcept 
 
 void Graph::replay() const {
   const auto& state = detail::device_state_of(*this, "replay");
+  if (detail::rotates(*state)) return replay(BindingView{});
   detail::refuse_library_threads("replay");
   detail::BlockingReply reply;
   state->logical->core->call({.graph = state.get(), .accepted = &reply, .finished = nullptr},
@@ -138,6 +146,7 @@ bool Graph::try_replay(BindingView bindings) const {
 
 void Graph::run() const {
   const auto& state = detail::device_state_of(*this, "run");
+  if (detail::rotates(*state)) return run(BindingView{});
   detail::refuse_library_threads("run");
   detail::BlockingReply reply;
   state->logical->core->call({.graph = state.get(), .accepted = nullptr, .finished = &reply},
@@ -205,7 +214,8 @@ std::vector<SlotInfo> Graph::slots() const {
   std::vector<SlotInfo> infos;
   if (!state_) return infos;
   for (const detail::RecordedSlot& slot : state_->recording->slots().slots()) {
-    infos.push_back({slot.name, slot.range.size(), slot.is_input, may_write(slot.access)});
+    infos.push_back({slot.name, slot.range.size(), slot.is_input, may_write(slot.access),
+                     1 + static_cast<std::uint32_t>(slot.copies.size())});
   }
   return infos;
 }
@@ -219,7 +229,11 @@ GraphStatistics Graph::statistics() const noexcept {
   // Relaxed: counters, no order.
   return {state_->replays.load(std::memory_order_relaxed),
           state_->refused.load(std::memory_order_relaxed),
-          state_->failed.load(std::memory_order_relaxed)};
+          state_->failed.load(std::memory_order_relaxed),
+          state_->bound.load(std::memory_order_relaxed),
+          state_->refreshes.load(std::memory_order_relaxed),
+          state_->lease_held.load(std::memory_order_relaxed),
+          state_->rotation ? state_->rotation->leases() : 0};
 }
 
 FailurePtr Graph::last_failure() const {

@@ -4,29 +4,52 @@
 #include <reprise/memory/error.hpp>
 #include <reprise/runtime/future.hpp>
 #include <reprise/runtime/options.hpp>
+#include <reprise/runtime/output_lease.hpp>
 #include <reprise/runtime/slots.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <iosfwd>
 #include <memory>
+#include <ranges>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <typeinfo>
 #include <vector>
 
 namespace reprise {
 
+class Graph;
+
 namespace detail {
 struct GraphState;
 struct GraphAccess;
+
+/// Raw bytes have no type.
+template <class Values>
+const std::type_info* element_of() noexcept {
+  using Element = std::ranges::range_value_t<Values>;
+  static_assert(std::is_trivially_copyable_v<Element>, "slots hold trivially copyable elements");
+  return std::is_same_v<Element, std::byte> ? nullptr : &typeid(Element);
+}
+void refresh(const Graph& graph, std::string_view slot, std::span<const std::byte> bytes,
+             const std::type_info* element);
+bool try_refresh(const Graph& graph, std::string_view slot, std::span<const std::byte> bytes,
+                 const std::type_info* element);
 }  // namespace detail
 
 /// What a graph has done so far.
 struct GraphStatistics {
-  std::uint64_t replays = 0;  ///< Accepted.
-  std::uint64_t refused = 0;  ///< Not accepted: refused, skipped, closed.
-  std::uint64_t failed = 0;   ///< Accepted, and some node failed.
+  std::uint64_t replays = 0;     ///< Accepted.
+  std::uint64_t refused = 0;     ///< Not accepted: refused, skipped, closed.
+  std::uint64_t failed = 0;      ///< Accepted, and some node failed.
+  std::uint64_t bound = 0;       ///< Accepted with bindings.
+  std::uint64_t refreshes = 0;   ///< Of slots, accepted.
+  std::uint64_t lease_held = 0;  ///< Replays, refreshes and leases refused for leases.
+  std::uint64_t leases = 0;      ///< Held now.
 };
 
 /// A sealed recording and its executable form on one device: launches, copies, fills, writes and
@@ -39,7 +62,9 @@ struct GraphStatistics {
 /// Buffers that the window named with Client::slot() may be other ones in one replay: each form
 /// takes bindings. They hold for that replay only, from its place in the order on, and are what it
 /// waits for, what carries its failures and what it keeps alive; slots that are not bound are the
-/// recorded buffers. Bound or not, ranges that were disjoint when recorded have to be disjoint.
+/// recorded buffers, or of a slot that rotates the newest copy. Bound or not, ranges that were
+/// disjoint when recorded have to be disjoint. As a node of another graph it runs with its recorded
+/// buffers, which a graph whose slots rotate cannot.
 ///
 /// Lifetime  A Graph is a handle; copies share one recording. While any copy lives, or any replay
 ///           is in flight, every byte it touches stays allocated and guarded. Dropping the last
@@ -107,6 +132,53 @@ public:
   template <class Token>
   auto async_run(BindingView bindings, const CallOptions& options, Token&& token) const;
 
+  /// Replaces the contents of a slot that replays only read, or only write, for all replays that
+  /// come after this. A replay before it still finds the old ones: either the device waits for
+  /// those replays, or the slot rotates and its next copy is filled, which is then what replays use
+  /// that do not bind the slot. The bytes are taken before this returns.
+  ///
+  /// Like a write it posts, and a failure lives on the bytes; only for a slot that replays write it
+  /// blocks until the device has accepted it, to tell lease_held. `values` is any contiguous range,
+  /// of the slot's element type or of std::byte.
+  ///
+  /// Errc::lease_held        every copy is leased; no byte has changed.
+  /// Errc::no_such_slot, size_mismatch, empty_graph, closed
+  /// Errc::invalid_argument  replays read the slot and write it; elements of another type.
+  template <std::ranges::contiguous_range Values>
+  void refresh(std::string_view slot, const Values& values) const {
+    detail::refresh(*this, slot, std::as_bytes(std::span(values)), detail::element_of<Values>());
+  }
+  template <class T>
+  void refresh(std::string_view slot, std::initializer_list<T> values) const {
+    refresh(slot, std::span<const T>(values.begin(), values.size()));
+  }
+  /// The same; false if it would have had to wait for room. An enqueue failure then lands in
+  /// last_failure() and, but for lease_held, on the memory.
+  template <std::ranges::contiguous_range Values>
+  bool try_refresh(std::string_view slot, const Values& values) const {
+    return detail::try_refresh(*this, slot, std::as_bytes(std::span(values)),
+                               detail::element_of<Values>());
+  }
+  /// Completes when the refresh is accepted. The bytes are taken before this returns, too. The tail
+  /// is that of Client's asynchronous verbs: nothing, a completion token, or CallOptions and a
+  /// token.
+  template <std::ranges::contiguous_range Values, class... Tail>
+  auto async_refresh(std::string_view slot, const Values& values, Tail&&... tail) const;
+
+  /// Holds what the newest replay or refresh before this put into `slot`, which replays only write.
+  /// Until the lease is released they write another copy, if the slot rotates and one is free, and
+  /// are else refused with Errc::lease_held; nobody waits for a holder. A replay that binds the
+  /// slot writes elsewhere and has nothing to do with it. Blocks until the device has taken the
+  /// question.
+  ///
+  /// Errc::lease_held        the newest contents were to be written and were not, as every copy was
+  ///                         leased: what the slot still holds is older.
+  /// Errc::no_such_slot, empty_graph, closed
+  /// Errc::invalid_argument  the slot is not one that replays only write.
+  OutputLease lease(std::string_view slot) const;
+  template <class... Tail>
+  auto async_lease(std::string_view slot, Tail&&... tail) const;
+
   /// The name given at capture.
   std::string_view name() const noexcept;
   /// Nodes. Zero-byte copies and empty grids are dropped while recording.
@@ -124,7 +196,8 @@ public:
   /// The nodes and their order as a DOT digraph.
   std::string to_dot() const;
   GraphStatistics statistics() const noexcept;
-  /// Why the latest replay that was refused, skipped or failed did not succeed; null if none.
+  /// Why the latest replay or refresh that was refused, skipped or failed did not succeed; null if
+  /// none.
   FailurePtr last_failure() const;
 
 private:
@@ -140,6 +213,10 @@ namespace detail {
 /// Submit a replay; `reply` answers when it is accepted, or when it has finished.
 void start_replay(const Graph& graph, BindingView bindings, Reply* reply) noexcept;
 void start_run(const Graph& graph, BindingView bindings, Reply* reply) noexcept;
+void start_refresh(const Graph& graph, std::string_view slot, std::span<const std::byte> bytes,
+                   const std::type_info* element, Reply* reply) noexcept;
+void start_lease(const Graph& graph, std::string_view slot,
+                 ValueReply<OutputLease>& reply) noexcept;
 }  // namespace detail
 
 }  // namespace reprise

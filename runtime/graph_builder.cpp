@@ -163,6 +163,10 @@ GraphNode GraphBuilder::add_empty(SourceLocation where) {
 void GraphBuilder::use_child(SpecNode& node, const Graph& graph) {
   const auto& state = detail::GraphAccess::state(graph);
   if (!state) return;
+  if (detail::rotates(*state)) {
+    fail(Errc::unsupported, "add_child", graph.name(),
+         "a graph within a graph has fixed addresses, and slots of this rotate");
+  }
   const Recording& made = *state->recording;
   node.name = graph.name();
   node.callee = state;

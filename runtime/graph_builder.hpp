@@ -192,14 +192,15 @@ public:
                      SourceLocation where = SourceLocation::current());
   /// Does nothing: a place for edges to meet.
   GraphNode add_empty(SourceLocation where = SourceLocation::current());
-  /// Runs `graph` as one node. Errc::empty_graph.
+  /// Runs `graph` as one node, on the buffers it was recorded with. Errc::empty_graph; unsupported
+  /// (slots of it rotate).
   GraphNode add_child(const Graph& graph, SourceLocation where = SourceLocation::current());
 
   /// Runs `body` as one node if the condition, read on the device when the node's turn comes, is
   /// not 0. As it may do nothing, what it writes counts as written at most: marks on it stay. What
   /// it reads must have been written even if it does nothing. An empty body leaves no node.
   ///
-  /// Errc::size_mismatch (no single element), empty_graph
+  /// Errc::size_mismatch (no single element), empty_graph, unsupported (slots of it rotate)
   GraphNode add_if(const Array<std::uint32_t>& condition, const Graph& body,
                    SourceLocation where = SourceLocation::current()) {
     return add_conditional(condition, body, GraphRepeat::if_true, 1, where);

@@ -6,6 +6,7 @@
 #include <reprise/runtime/graph.hpp>
 #include <reprise/runtime/operation.hpp>
 #include <reprise/runtime/replay_order.hpp>
+#include <reprise/runtime/rotation.hpp>
 
 #include <atomic>
 #include <memory>
@@ -35,13 +36,23 @@ struct GraphState : ControlNode, std::enable_shared_from_this<GraphState> {
   std::vector<Touch> touches;
   /// The same, cut where slots begin and end. Empty without slots.
   std::vector<SlotTouch> parts;
+  /// Null without slots.
+  std::unique_ptr<Rotation> rotation;
   std::optional<ReplayOrder> order;  ///< The device thread's.
+  /// With slots: where refreshes run. They wait for the replays that use their bytes, not for all.
+  std::shared_ptr<LogicalStream> refresher;
 
   // Apart from what callers read.
   alignas(64) std::atomic<std::uint64_t> replays{0};
   std::atomic<std::uint64_t> refused{0};
   std::atomic<std::uint64_t> failed{0};
+  std::atomic<std::uint64_t> bound{0};
+  std::atomic<std::uint64_t> refreshes{0};
+  std::atomic<std::uint64_t> lease_held{0};
+  /// Of a replay.
   void note_failure(const FailurePtr& failure, bool while_running) noexcept;
+  /// The same, uncounted: of a refresh.
+  void note_failure(const FailurePtr& failure) noexcept;
   FailurePtr last_failure() const;
 
   // The device thread's list of live graphs.
@@ -58,8 +69,17 @@ private:
 /// Whether a node of `recording` calls the host, or might.
 bool calls_host(const Recording& recording) noexcept;
 
-/// The operation of a replay, made by the device thread. Throws std::bad_alloc.
-Operation* make_replay_here(DeviceCore& core, const ReplayRequest& request);
+/// Whether replays choose copies of slots, and so are no ReplayRequest.
+inline bool rotates(const GraphState& graph) noexcept {
+  return graph.rotation != nullptr && graph.rotation->rotates();
+}
+
+/// The operation of a replay, made by the device thread, which serves its ticket. Throws
+/// std::bad_alloc.
+Operation* make_replay_here(Actor& actor, const ReplayRequest& request);
+
+/// What `graph` refers to, with a device. Throws Failure empty_graph, not_initialized.
+const std::shared_ptr<GraphState>& device_state_of(const Graph& graph, const char* verb);
 
 struct GraphAccess {
   static const std::shared_ptr<GraphState>& state(const Graph& graph) noexcept {

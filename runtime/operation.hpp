@@ -143,6 +143,9 @@ public:
   virtual const Claim* doomed_by() const noexcept { return nullptr; }
   /// A replay that failed: claims and clears bytes as the outcome of each node in Work::nodes says.
   virtual void claim_nodes() {}
+  /// Its ticket is served, which may be before its turn: decides what is left to decide of its byte
+  /// sets. Called if `settles`.
+  virtual void settle(Actor& /*actor*/) noexcept {}
   /// The backend took it.
   virtual void was_accepted(Actor& /*actor*/) noexcept {}
   /// It was refused, skipped, or failed while running.
@@ -186,6 +189,7 @@ public:
   void* block = nullptr;  ///< The pooled block it lives in.
   std::uint32_t block_bytes = 0;
   bool made_here = false;  ///< By the device thread, in a block of its own.
+  bool settles = false;    ///< settle() is to be called.
 
   // The journal's part; see journal.hpp.
   enum class Effect : std::uint8_t { none, wrote, claimed, lifted };

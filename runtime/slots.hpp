@@ -35,6 +35,7 @@ struct Binding {
 /// Lifetime  Borrows; not to be stored.
 class BindingView {
 public:
+  BindingView() noexcept = default;
   BindingView(std::initializer_list<Binding> list) noexcept  // NOLINT: implicit on purpose
       : list_(list.begin(), list.size()) {}
   BindingView(std::span<const Binding> list) noexcept : list_(list) {}     // NOLINT
@@ -49,14 +50,27 @@ private:
   std::span<const Binding> list_;
 };
 
+/// How a slot takes new contents while replays that use the old ones may be in flight.
+struct SlotPolicy {
+  /// In place: new contents wait, on the device, for accepted replays that use the old ones.
+  static constexpr SlotPolicy wait() noexcept { return {}; }
+  /// Over `copies` buffers of the slot's size, the recorded one among them: new contents go into
+  /// the next one. For slots that replays only read, or only write and whole.
+  static constexpr SlotPolicy rotate(std::uint32_t copies) noexcept { return {copies}; }
+
+  static constexpr std::uint32_t most_copies = 64;
+  std::uint32_t copies = 1;  ///< From 1 to most_copies.
+};
+
 /// A slot of a graph, for those who look at it.
 ///
 /// Lifetime  The name lives as long as the graph.
 struct SlotInfo {
   std::string_view name;
   std::uint64_t bytes = 0;
-  bool is_input = false;   ///< A replay reads some of it before it has written it.
-  bool is_output = false;  ///< A replay may write some of it.
+  bool is_input = false;     ///< A replay reads some of it before it has written it.
+  bool is_output = false;    ///< A replay may write some of it.
+  std::uint32_t copies = 1;  ///< That it rotates over.
 };
 
 namespace detail {

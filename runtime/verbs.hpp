@@ -32,6 +32,7 @@ struct Binding;
 struct ByteSets;
 struct CaptureOptions;
 struct EventOptions;
+struct SlotPolicy;
 enum class Health : std::uint8_t;
 
 namespace detail {
@@ -215,7 +216,7 @@ Operation* make_wait(const Client& client, const Event& event);
 Operation* make_join(const Client& client, const Client& other);
 
 /// Names a buffer a slot of the window.
-Operation* make_slot(const Client& client, const Binding& slot);
+void post_slot(const Client& client, const Binding& slot, const SlotPolicy& policy);
 
 /// A function of the user's that records, without its type.
 struct RecordFunction {

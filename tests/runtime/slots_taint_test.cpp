@@ -5,8 +5,10 @@
 #include <reprise/runtime/graph.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/kernels.hpp"
 #include "support/seed.hpp"
+#include "support/slot_step.hpp"
 
 #include <catch2/catch.hpp>
 
@@ -17,21 +19,13 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using test::add_one;
+using test::Bench;
 using test::mul_two;
 using Floats = std::vector<float>;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
 
 /// out = in + 1 unless *flag is set; state = state + in; last = state * 2. All but last are slots.
 struct Step {
@@ -55,18 +49,6 @@ struct Step {
   Array<float> out;
   Array<float> last;
   Graph graph;
-};
-
-struct Bench {
-  explicit Bench(std::uint32_t workers = 1) {
-    DeviceOptions options;
-    options.workers = workers;
-    device = runtime.open("cpu:0", options);
-    client = device.client();
-  }
-  Runtime runtime;
-  Device device;
-  Client client;
 };
 
 }  // namespace

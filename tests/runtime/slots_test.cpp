@@ -5,8 +5,10 @@
 #include <reprise/runtime/graph.hpp>
 #include <reprise/runtime/runtime.hpp>
 
+#include "support/code_of.hpp"
 #include "support/gate.hpp"
 #include "support/kernels.hpp"
+#include "support/slot_step.hpp"
 
 #include <boost/asio/use_future.hpp>
 
@@ -19,33 +21,13 @@
 #include <vector>
 
 using namespace reprise;
+using reprise::test::code_of;
 using test::add_one;
+using test::Bench;
 using test::mul_two;
 using Floats = std::vector<float>;
 
 namespace {
-
-template <class F>
-Errc code_of(F&& f) {
-  try {
-    f();
-  } catch (const Failure& failure) {
-    return failure.errc();
-  }
-  return Errc{};
-}
-
-struct Bench {
-  explicit Bench(std::uint32_t workers = 1) {
-    DeviceOptions options;
-    options.workers = workers;
-    device = runtime.open("cpu:0", options);
-    client = device.client();
-  }
-  Runtime runtime;
-  Device device;
-  Client client;
-};
 
 /// out = (in + 1) * 2 by way of a temporary, with slots for both ends.
 struct Doubled {
