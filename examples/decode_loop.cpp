@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama decoder whose token step, dozens of small launches, is captured once and replayed for
-// every token. Text goes to standard output, speeds to standard error.
+// A Llama decoder whose token step, dozens of small launches, is captured for two ranges of
+// positions and replayed for every token. Text goes to standard output, speeds to standard error.
 #include <decode_loop/device_decoder.hpp>
 
 #include <reprise/memory/error.hpp>

@@ -10,12 +10,12 @@ namespace decode_loop {
 /// How a token step reaches the device.
 enum class Mode {
   eager,   ///< Each launch is submitted anew.
-  replay,  ///< The step is captured once and replayed.
+  replay,  ///< The step is captured for two ranges of positions and replayed.
 };
 
 /// Who picks the next token.
 enum class Pick {
-  host,    ///< The client reads the logits, then writes token and position.
+  host,    ///< The client reads the logits, then refreshes token and position.
   device,  ///< A kernel at the end of the step; the client reads tokens one step behind.
 };
 

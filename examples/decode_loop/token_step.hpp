@@ -83,6 +83,22 @@ auto make_tensors(Memory& memory, const Model& model, std::uint32_t positions) {
   return t;
 }
 
+/// The same, seen by a step that knows the first `positions` only.
+template <class Floats, class Ints>
+Tensors<Floats, Ints> first_positions(Tensors<Floats, Ints> t, const ModelConfig& config,
+                                      std::uint32_t positions) {
+  const auto rows = [positions](const Floats& all, std::size_t row_size) {
+    return part_of(all, {0, positions * row_size});
+  };
+  t.rope = rows(t.rope, config.head_size());
+  t.scores = rows(t.scores, config.heads);
+  for (LayerTensors<Floats>& layer : t.layers) {
+    layer.key_cache = rows(layer.key_cache, config.kv_dim());
+    layer.value_cache = rows(layer.value_cache, config.kv_dim());
+  }
+  return t;
+}
+
 /// One token through the model: 68 launches for five layers. `launch(op, items, arguments...)`
 /// runs `op` over that many items.
 template <class Launch, class Floats, class Ints>
