@@ -52,6 +52,41 @@ Buffer part_of(const Buffer& whole, ByteRange range) {
 GraphBuilder::GraphBuilder(const GraphBuilderOptions& options)
     : id_(next_id()), name_(options.name), spec_(options.edges) {}
 
+GraphBuilder::GraphBuilder(GraphSpec spec, std::string_view name)
+    : id_(next_id()), name_(name), spec_(std::move(spec)), own_(spec_.node_count()),
+      holds_(spec_.buffer_count()) {
+  for (std::uint32_t i = 0; i < spec_.node_count(); ++i) {
+    const SpecKind kind = spec_.node(i).kind;
+    if (kind != SpecKind::host && kind != SpecKind::child) continue;
+    throw Failure(make_failure(Errc::unsupported, "GraphBuilder", spec_.name_of(i),
+                               "node " + std::to_string(i) + " of a spec is a " +
+                                   std::string(to_string(kind)) + " node"));
+  }
+}
+
+std::uint32_t GraphBuilder::find_placeholder(std::string_view name,
+                                             std::uint32_t element_bytes) const {
+  std::uint32_t found = spec_.buffer_count();
+  for (std::uint32_t i = 0; i < spec_.buffer_count(); ++i) {
+    if (holds_[i] || spec_.buffer(i).name != name) continue;
+    if (found != spec_.buffer_count()) {
+      throw Failure(Errc::invalid_argument, "find",
+                    "two placeholders are named '" + std::string(name) + "'");
+    }
+    found = i;
+  }
+  if (found == spec_.buffer_count()) {
+    throw Failure(Errc::invalid_argument, "find",
+                  "no placeholder is named '" + std::string(name) + "'");
+  }
+  if (const std::uint32_t own = spec_.buffer(found).element_bytes; own != element_bytes) {
+    throw Failure(Errc::size_mismatch, "find",
+                  "elements of '" + std::string(name) + "' have " + std::to_string(own) +
+                      " bytes, not " + std::to_string(element_bytes));
+  }
+  return found;
+}
+
 // ---- adding ------------------------------------------------------------------------------------
 
 std::uint32_t GraphBuilder::add_placeholder(std::string_view name, std::uint64_t bytes,

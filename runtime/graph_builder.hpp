@@ -131,12 +131,26 @@ struct GraphBuilderOptions {
 class GraphBuilder {
 public:
   explicit GraphBuilder(const GraphBuilderOptions& options = {});
+  /// Of a spec that was made elsewhere, for instance loaded: its buffers are placeholders.
+  ///
+  /// Errc::unsupported   a host, child or conditional node
+  explicit GraphBuilder(GraphSpec spec, std::string_view name = {});
 
   /// A buffer of `count` elements without memory.
   template <class T>
   Placeholder<T> placeholder(std::string_view name, std::size_t count) {
     return {id_, add_placeholder(name, detail::byte_count<T>("placeholder", count), sizeof(T)), 0,
             count};
+  }
+
+  /// The placeholder of that name.
+  ///
+  /// Errc::invalid_argument   there is none, or more than one
+  /// Errc::size_mismatch      its elements are of another size
+  template <class T>
+  Placeholder<T> find(std::string_view name) const {
+    const std::uint32_t index = find_placeholder(name, sizeof(T));
+    return {id_, index, 0, static_cast<std::size_t>(spec_.buffer(index).bytes / sizeof(T))};
   }
 
   // ---- nodes ---------------------------------------------------------------------------------
@@ -301,6 +315,7 @@ private:
     return pattern;
   }
 
+  std::uint32_t find_placeholder(std::string_view name, std::uint32_t element_bytes) const;
   std::uint32_t add_placeholder(std::string_view name, std::uint64_t bytes,
                                 std::uint32_t element_bytes);
   GraphNode add_kernel(const KernelRef& kernel, const Grid& grid, std::vector<std::byte> block,
