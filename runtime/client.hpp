@@ -438,8 +438,8 @@ public:
   /// Does the work of `function` once, recorded if it can be: captures it, replays the graph and
   /// answers it. What cannot be captured is run instead, by calling `function` once more with this
   /// client; the attempt leaves no marks, `reason` says what was in the way, and
-  /// DeviceStatistics::fallbacks counts. What `function` throws is thrown on; of Failures only those
-  /// of the second call, and those of the replay.
+  /// DeviceStatistics::fallbacks counts. What `function` throws is thrown on; of Failures only
+  /// those of the second call, and those of the replay.
   template <class F>
   CaptureOrRun capture_or_run(F&& function, const CaptureOptions& options = {}) const {
     CaptureOrRun done;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <reprise/runtime/graph_file.hpp>
 
-// Its sources, so that nothing but headers of Boost has to be there.
-#include <boost/json/src.hpp>
+#include <boost/json.hpp>
 
 #include <algorithm>
 #include <array>

@@ -15,14 +15,6 @@
 
 namespace reprise::detail {
 
-std::uint64_t checked_bytes(const char* verb, std::uint64_t count, std::uint64_t element) {
-  if (count > std::numeric_limits<std::uint64_t>::max() / 2 / element) {
-    throw Failure(Errc::never_fits, verb,
-                  std::to_string(count) + " elements of " + std::to_string(element) + " bytes");
-  }
-  return count * element;
-}
-
 namespace {
 
 // Writes up to here travel inside the operation; larger ones are staged.

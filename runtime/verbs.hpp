@@ -234,7 +234,8 @@ Graph capture(const Client& client, RecordFunction function, const CaptureOption
 /// `function` throws, unless it is a Failure.
 Graph try_capture(const Client& client, RecordFunction function, const CaptureOptions& options,
                   FailurePtr& reason);
-/// The same as capture() for a graph by hand: place_next() comes before each command. A failure marks no bytes.
+/// The same as capture() for a graph by hand: place_next() comes before each command. A failure
+/// marks no bytes.
 Graph build(const Client& client, RecordFunction function, std::string_view name);
 void place_next(const Client& inside, NodePlace place);
 /// Calls `function` before it returns.

@@ -32,6 +32,7 @@ SYSTEM_ROOMS = ("device", "runtime")
 THIRD_PARTY = (
     (re.compile(r"^boost/"),
      re.compile(r"^runtime/(async|completion_port)[a-z0-9_]*\.[ch]pp$")),
+    (re.compile(r"^boost/json"), re.compile(r"^runtime/graph_file\.cpp$")),
     (re.compile(r"^concurrentqueue/"),
      re.compile(r"^runtime/(channel|control_lane|block_cache)[a-z0-9_]*\.[ch]pp$")),
     (re.compile(r"^sanitizer/"), re.compile(r"^(memory|device|runtime)/")),
