@@ -90,6 +90,8 @@ public:
   ///
   /// Errc::skipped      an input carries a failure; the Failure names its root.
   /// Errc::refused      the backend refused it; the write set carries that until a replay lands.
+  /// Errc::lease_held   an output is leased and no copy of it is free; what else it would have
+  ///                    written carries that.
   /// Errc::empty_graph, not_initialized (made without a device), closed, device_lost
   void replay() const;
   /// The same with slots bound for this replay. What is wrong with a binding is told on the calling

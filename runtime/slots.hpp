@@ -55,7 +55,9 @@ struct SlotPolicy {
   /// In place: new contents wait, on the device, for accepted replays that use the old ones.
   static constexpr SlotPolicy wait() noexcept { return {}; }
   /// Over `copies` buffers of the slot's size, the recorded one among them: new contents go into
-  /// the next one. For slots that replays only read, or only write and whole.
+  /// the next one. For slots that replays only read, or only write and whole. The recorded buffer
+  /// is then one copy of several: inputs are replaced by Graph::refresh(), outputs are read through
+  /// Graph::lease().
   static constexpr SlotPolicy rotate(std::uint32_t copies) noexcept { return {copies}; }
 
   static constexpr std::uint32_t most_copies = 64;

@@ -162,6 +162,7 @@ TEST_CASE("a slot without copies can be leased too [N8]", "[runtime]") {
     CHECK(code_of([&] { graph.replay(); }) == Errc::lease_held);
     CHECK(graph.try_replay());
     client.flush();
+    REQUIRE(graph.last_failure() != nullptr);
     CHECK(graph.last_failure()->code == Errc::lease_held);
     CHECK(code_of([&] { graph.replay({{"in", client.zeros<float>(2)}}); }) == Errc::lease_held);
     CHECK(code_of([&] { client.replay(graph); }) == Errc::lease_held);
