@@ -153,9 +153,8 @@ void post_slot(const Client& client, const Binding& slot, const SlotPolicy& poli
                   "a slot rotates over 1 to " + std::to_string(SlotPolicy::most_copies) +
                       " copies, not " + std::to_string(policy.copies));
   }
-  if (!client.is_capturing()) {
-    throw Failure(Errc::capture_order, "slot", "no capture is open on this stream");
-  }
+  if (stream->core->is_closed()) throw Failure(DeviceCore::closed_failure("slot"));
+  if (!client.is_capturing()) return;
   SlotSpec spec{std::string(slot.slot), hold,           BufferAccess::range(slot.buffer),
                 slot.element,           slot.alignment, {}};
   for (std::uint32_t i = 1; i < policy.copies; ++i) {

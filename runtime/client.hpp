@@ -455,9 +455,10 @@ public:
   }
   /// Names `buffer`, in the window of this stream, a slot of the graph to be: replays may bind the
   /// name to other bytes. Nodes name bytes inside the slot or outside of it, never both at once.
-  /// With an Array, what is bound must have its element type too.
+  /// With an Array, what is bound must have its element type too. Where no capture is prepared or
+  /// recording this names nothing, so that a function that is captured may be run as well.
   ///
-  /// Errc::capture_order     no capture is prepared or recording on this stream.
+  /// Errc::empty_handle, wrong_device, closed
   /// Errc::invalid_argument  the name is empty; a number of copies. In the window: the name is
   ///                         taken. That dooms it, as do
   /// Errc::slot_overlap      the buffer shares bytes with another slot; a node with both sides of
