@@ -130,7 +130,8 @@ DeviceOptions held_options(std::uint32_t capacity) {
   return options;
 }
 
-/// What a larger ring takes, per slot.
+/// What a larger ring takes, per slot. Both are large, so that the rest of a page, which malloc may
+/// add to one and not to the other, is nothing beside their slots.
 long slot(int /*rounds*/) {
   const auto with = [](std::uint32_t capacity) {
     Runtime runtime;
@@ -138,9 +139,11 @@ long slot(int /*rounds*/) {
     const Device device = runtime.open("cpu:0", held_options(capacity));
     return heap_in_use() - before;
   };
-  (void)with(1024);
-  const long small = with(1024);
-  return (with(4096) - small) / (4096 - 1024);
+  constexpr std::uint32_t less = 1U << 15;
+  constexpr std::uint32_t more = 1U << 16;
+  (void)with(less);
+  const long small = with(less);
+  return (with(more) - small) / (more - less);
 }
 
 /// What launches in the ring take besides their slots, while the device runs another one.

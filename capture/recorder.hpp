@@ -78,7 +78,7 @@ private:
   std::byte* end_ = nullptr;
 };
 
-/// A node at rest, in a recorder or a recording.
+/// A node in a recorder.
 struct StoredNode {
   Command command;
   KernelRef kernel;
@@ -104,6 +104,11 @@ public:
     return chunks_[i / per_chunk][i % per_chunk];
   }
   std::uint64_t retained_bytes() const noexcept { return retained_bytes_; }
+  /// What nodes need besides; it is theirs no more.
+  std::vector<std::shared_ptr<const void>> take_retained() noexcept {
+    retained_bytes_ = 0;
+    return std::exchange(retained_, {});
+  }
   /// Drops every node and keeps the memory.
   void clear() noexcept;
 

@@ -19,12 +19,6 @@ std::uint64_t next_id() noexcept {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-std::string_view name_of(const detail::StoredNode& node) noexcept {
-  if (!node.name.empty()) return node.name;
-  const std::string_view kernel = reprise::name_of(node.command);
-  return kernel.empty() ? std::string_view{verb_of(node.command)} : kernel;
-}
-
 // A shape for each family of nodes: work, transfers, everything else.
 const char* shape_of(const Command& command) noexcept {
   if (std::holds_alternative<command::Launch>(command)) return "box";
@@ -55,12 +49,14 @@ Result<std::shared_ptr<const Recording>> Recording::seal(Recorder&& recorder,
     recording->name_ = options.name;
     recording->owner_ = options.owner;
     recording->sets_ = recorder.hazards_->merged();
-    for (const HoldRef& hold : recording->sets_.holds) recording->guarded_bytes_ += hold->size();
-    recording->take_nodes(recorder.store_, *recorder.hazards_);
-    const auto slots = recording->take_slots(options.slots, recorder.store_);
+    recording->take_holds(options.slots);
+    recording->nodes_ = {recorder.store_, *recorder.hazards_, recording->sets_.holds};
+    const detail::MergedSets& sets = recording->sets_;
+    const auto slots = recording->slots_.take(options.slots, recorder.store_, sets.inputs,
+                                              sets.must_write, next_id);
     if (!slots) return slots.error();
-    // From here on nothing fails. The nodes keep their addresses.
-    recording->nodes_ = std::move(recorder.store_);
+    // From here on nothing fails.
+    recording->nodes_.keep(recorder.store_);
     recorder.clear();
     return std::shared_ptr<const Recording>{recording};
   } catch (const std::bad_alloc&) {
@@ -68,49 +64,23 @@ Result<std::shared_ptr<const Recording>> Recording::seal(Recorder&& recorder,
   }
 }
 
-void Recording::take_nodes(const detail::NodeStore& nodes, const detail::Hazards& hazards) {
-  std::size_t touches = 0;
-  for (std::uint32_t i = 0; i < nodes.size(); ++i) touches += nodes[i].touch_count;
-  plan_touches_.reserve(touches);
-  edges_.reserve(hazards.edge_count());
-  plan_nodes_.reserve(nodes.size());
-
-  for (std::uint32_t i = 0; i < nodes.size(); ++i) {
-    const detail::StoredNode& node = nodes[i];
-    const std::size_t first_touch = plan_touches_.size();
-    for (const Touch& touch : node.touched()) {
-      const std::uint64_t base = touch.hold->device.address;
-      plan_touches_.push_back({{base + touch.range.begin, base + touch.range.end}, touch.access});
-    }
-    const std::size_t first_edge = edges_.size();
-    const auto after = hazards.after(i);
-    edges_.insert(edges_.end(), after.begin(), after.end());
-    plan_nodes_.push_back({node.command,
-                           {plan_touches_.data() + first_touch, node.touch_count},
-                           {edges_.data() + first_edge, after.size()},
-                           name_of(node)});
-  }
-}
-
-Result<void> Recording::take_slots(std::span<const SlotSpec> specs,
-                                   const detail::NodeStore& nodes) {
-  for (const SlotSpec& slot : specs) {
+void Recording::take_holds(std::span<const SlotSpec> slots) {
+  for (const SlotSpec& slot : slots) {
     sets_.holds.insert(sets_.holds.end(), slot.copies.begin(), slot.copies.end());
-    for (const HoldRef& copy : slot.copies) guarded_bytes_ += copy->size();
   }
-  return slots_.take(specs, plan_nodes_, sets_.inputs, sets_.must_write, next_id,
-                     [&nodes](std::uint32_t i) { return nodes[i].touched(); });
+  for (const HoldRef& hold : sets_.holds) guarded_bytes_ += hold->size();
 }
 
 NodeView Recording::node(std::uint32_t index) const noexcept {
   REPRISE_CHECK(index < nodes_.size(), "a node of this recording");
-  const detail::StoredNode& node = nodes_[index];
+  const PlanNode node = nodes_.node(index);
   std::span<const std::byte> arguments;
   if (const auto* launch = std::get_if<command::Launch>(&node.command)) {
     if (launch->arguments) arguments = {launch->arguments, launch->kernel->argument_bytes};
   }
-  return {index,     node.command,   verb_of(node.command),    name_of(node),
-          arguments, node.touched(), plan_nodes_[index].after, node.where};
+  return {index,      node.command,       verb_of(node.command),
+          node.name,  arguments,          nodes_.touches(index),
+          node.after, nodes_.where(index)};
 }
 
 std::string Recording::to_dot() const {

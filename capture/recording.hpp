@@ -7,6 +7,7 @@
 #include <reprise/device/work.hpp>
 #include <reprise/capture/device_captures.hpp>
 #include <reprise/capture/recorder.hpp>
+#include <reprise/capture/sealed_nodes.hpp>
 #include <reprise/capture/slots.hpp>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ struct NodeView {
   std::string_view verb;                 ///< "launch", "copy" …
   std::string_view name;                 ///< Never empty.
   std::span<const std::byte> arguments;  ///< The block of a launch, addresses filled in.
-  std::span<const Touch> touches;
+  NodeTouches touches;
   std::span<const std::uint32_t> after;  ///< Earlier nodes that must have finished first.
   SourceLocation where;
 };
@@ -71,7 +72,7 @@ public:
   StreamId owner() const noexcept { return owner_; }
 
   std::uint32_t node_count() const noexcept { return nodes_.size(); }
-  std::size_t edge_count() const noexcept { return edges_.size(); }
+  std::size_t edge_count() const noexcept { return nodes_.edge_count(); }
   NodeView node(std::uint32_t index) const noexcept;
 
   /// Bytes that are read before the graph itself must have written them: what a replay needs to
@@ -94,7 +95,7 @@ public:
   std::uint64_t retained_bytes() const noexcept { return nodes_.retained_bytes(); }
 
   /// What a backend lowers; it points into this recording.
-  GraphPlan plan() const noexcept { return {plan_nodes_, name_, slots_.patches()}; }
+  GraphPlan plan() const noexcept { return {nodes_, name_, slots_.patches()}; }
 
   /// The bytes that a replay may find elsewhere.
   const detail::SlotTable& slots() const noexcept { return slots_; }
@@ -108,18 +109,14 @@ public:
   void walk_outcome(std::span<const NodeOutcome> outcomes, F&& f) const;
 
 private:
-  void take_nodes(const detail::NodeStore& nodes, const detail::Hazards& hazards);
-  Result<void> take_slots(std::span<const SlotSpec> specs, const detail::NodeStore& nodes);
+  void take_holds(std::span<const SlotSpec> slots);
 
   std::uint64_t id_ = 0;
   std::string name_;
   StreamId owner_ = 0;
-  detail::NodeStore nodes_;
   detail::MergedSets sets_;
+  detail::SealedNodes nodes_;  // Refers to the holds in sets_.
   std::uint64_t guarded_bytes_ = 0;
-  std::vector<PlanNode> plan_nodes_;
-  std::vector<NodeTouch> plan_touches_;
-  std::vector<std::uint32_t> edges_;
   detail::SlotTable slots_;
 };
 

@@ -24,7 +24,7 @@ bool meet(ByteRange a, ByteRange b) noexcept {
 
 }  // namespace
 
-Result<void> SlotTable::add_node(const PlanNode& node, std::uint32_t index,
+Result<void> SlotTable::add_node(const Command& command, std::uint32_t index,
                                  std::span<const Touch> touches) {
   bool in_slots = false;
   for (const Touch& touch : touches) {
@@ -36,27 +36,27 @@ Result<void> SlotTable::add_node(const PlanNode& node, std::uint32_t index,
       }
       outside = false;
       slot.access = slot.access | touch.access;
-      slot.is_opaque |= is_opaque(node.command);
+      slot.is_opaque |= is_opaque(command);
     }
     if (outside && !touch.range.empty()) fixed_.push_back({touch.hold.get(), touch.range});
     in_slots |= !outside;
   }
   if (!in_slots) return {};
-  if (const auto* copy = std::get_if<command::Copy>(&node.command)) {
+  if (const auto* copy = std::get_if<command::Copy>(&command)) {
     add_patch(index, 0, copy->to, copy->bytes, 1);
     add_patch(index, 1, copy->from, copy->bytes, 1);
-  } else if (const auto* fill = std::get_if<command::Fill>(&node.command)) {
+  } else if (const auto* fill = std::get_if<command::Fill>(&command)) {
     add_patch(index, 0, fill->to, fill->bytes, fill->pattern_bytes);
-  } else if (const auto* write = std::get_if<command::Write>(&node.command)) {
+  } else if (const auto* write = std::get_if<command::Write>(&command)) {
     add_patch(index, 0, write->to, write->bytes, 1);
   } else {
-    add_launch(node, index);
+    add_launch(command, index);
   }
   return {};
 }
 
-void SlotTable::add_launch(const PlanNode& node, std::uint32_t index) {
-  const auto* const launch = std::get_if<command::Launch>(&node.command);
+void SlotTable::add_launch(const Command& command, std::uint32_t index) {
+  const auto* const launch = std::get_if<command::Launch>(&command);
   if (launch == nullptr) return;
   for (const KernelParameter& parameter : launch->kernel->parameters) {
     if (!parameter.is_buffer) continue;

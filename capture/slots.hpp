@@ -57,22 +57,23 @@ class SlotTable {
 public:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
 
-  /// Takes the slots of `nodes`; `touches_of(i)` tells the byte sets of node i, `next_id` a number
-  /// that is never used again. Throws std::bad_alloc.
+  /// Takes the slots of `nodes`, those of a recorder; `next_id` tells a number that is never used
+  /// again. Throws std::bad_alloc.
   ///
   /// Errc::slot_overlap      a node names bytes inside and outside of a slot at once
   /// Errc::invalid_argument  a slot with copies is not only read, nor only written and whole
   /// Errc::unsupported       a slot with copies is used by an opaque node
-  template <class F>
-  Result<void> take(std::span<const SlotSpec> specs, std::span<const PlanNode> nodes,
+  template <class Nodes>
+  Result<void> take(std::span<const SlotSpec> specs, const Nodes& nodes,
                     std::span<const Touch> inputs, std::span<const Touch> must_write,
-                    std::uint64_t (*next_id)(), F&& touches_of) {
+                    std::uint64_t (*next_id)()) {
     for (const SlotSpec& spec : specs) {
       slots_.push_back({spec});
       slots_.back().owner = next_id();
     }
     for (std::uint32_t i = 0; i < nodes.size() && !specs.empty(); ++i) {
-      if (const auto added = add_node(nodes[i], i, touches_of(i)); !added) return added;
+      const auto added = add_node(nodes[i].command, i, nodes[i].touched());
+      if (!added) return added;
     }
     finish(inputs);
     return check_copies(must_write);
@@ -96,10 +97,11 @@ private:
     ByteRange range;
   };
 
-  Result<void> add_node(const PlanNode& node, std::uint32_t index, std::span<const Touch> touches);
+  Result<void> add_node(const Command& command, std::uint32_t index,
+                        std::span<const Touch> touches);
   void add_patch(std::uint32_t node, std::uint32_t at, std::uint64_t address, std::uint64_t bytes,
                  std::uint32_t alignment);
-  void add_launch(const PlanNode& node, std::uint32_t index);
+  void add_launch(const Command& command, std::uint32_t index);
   void finish(std::span<const Touch> inputs);
   Result<void> check_copies(std::span<const Touch> must_write) const noexcept;
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace reprise {
 
@@ -17,12 +18,30 @@ struct NodeTouch {
   Access access = Access::none;
 };
 
-/// One node of a recording as a backend lowers it. Nodes come in an order that respects `after`.
+/// One node of a recording as a backend lowers it.
 struct PlanNode {
-  Command command;
-  std::span<const NodeTouch> touches;
+  const Command& command;
   std::span<const std::uint32_t> after;  ///< Earlier nodes that must have finished first.
   std::string_view name;
+};
+
+/// The nodes of a recording in an order that respects PlanNode::after. They are told one by one, so
+/// that what a recording keeps need not be kept again for its program.
+///
+/// Lifetime  What a PlanNode refers to lives as long as this.
+/// Threads   Immutable, so any thread may ask.
+class PlanNodes {
+public:
+  virtual std::uint32_t size() const noexcept = 0;
+  virtual PlanNode node(std::uint32_t index) const noexcept = 0;
+  /// Adds the bytes that the node touches to `out`. Throws std::bad_alloc.
+  virtual void add_touches(std::uint32_t index, std::vector<NodeTouch>& out) const = 0;
+
+protected:
+  PlanNodes() = default;
+  PlanNodes(PlanNodes&&) = default;
+  PlanNodes& operator=(PlanNodes&&) = default;
+  ~PlanNodes() = default;
 };
 
 /// An address inside a slot that the command of a node names: what a run whose slots lie elsewhere
@@ -40,7 +59,7 @@ struct PlanPatch {
 
 /// A recording, resolved. Everything it points to outlives the program made from it.
 struct GraphPlan {
-  std::span<const PlanNode> nodes;
+  const PlanNodes& nodes;
   std::string_view name;
   std::span<const PlanPatch> patches = {};  ///< By node.
 };

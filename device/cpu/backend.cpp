@@ -143,8 +143,8 @@ public:
   }
 
   Result<std::unique_ptr<GraphProgram>> lower(const GraphPlan& plan) override {
-    for (const PlanNode& node : plan.nodes) {
-      if (!has_body(node.command)) return no_body;
+    for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
+      if (!has_body(plan.nodes.node(i).command)) return no_body;
     }
     try {
       return std::unique_ptr<GraphProgram>{

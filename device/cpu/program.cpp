@@ -80,29 +80,33 @@ CpuProgram::CpuProgram(const GraphPlan& plan, Splitter& splitter,
                        const std::atomic<bool>& ends_loops)
     : plan_(plan.nodes), name_(plan.name), splitter_(splitter), ends_loops_(ends_loops) {
   static_assert(sizeof(Node) == 64, "a node is one line");
-  const auto is_split = [](const PlanNode& node) {
-    const auto* launch = std::get_if<command::Launch>(&node.command);
-    return launch && (launch->grid.blocks.count() > 1 || launch->count != 0);
-  };
-  const auto is_child = [](const PlanNode& node) {
-    return std::holds_alternative<command::RunGraph>(node.command);
-  };
-  // Reserved, since nodes point into them.
-  split_nodes_.reserve(std::count_if(plan_.begin(), plan_.end(), is_split));
-  child_nodes_.reserve(std::count_if(plan_.begin(), plan_.end(), is_child));
-  nodes_.reserve(plan_.size());
-  for (std::uint32_t i = 0; i < plan_.size(); ++i) add(plan_[i], i);
+  reserve();
+  for (std::uint32_t i = 0; i < plan_.size(); ++i) add(plan_.node(i).command, i);
   if (!plan.patches.empty()) add_row(plan.patches);
 }
 
 CpuProgram::~CpuProgram() = default;
 
+/// Makes room for everything that nodes point to.
+void CpuProgram::reserve() {
+  std::size_t splits = 0;
+  std::size_t children = 0;
+  for (std::uint32_t i = 0; i < plan_.size(); ++i) {
+    const Command& command = plan_.node(i).command;
+    const auto* launch = std::get_if<command::Launch>(&command);
+    splits += launch != nullptr && (launch->grid.blocks.count() > 1 || launch->count != 0);
+    children += std::holds_alternative<command::RunGraph>(command);
+  }
+  split_nodes_.reserve(splits);
+  child_nodes_.reserve(children);
+  nodes_.reserve(plan_.size());
+}
+
 void CpuProgram::add_call(CpuBody body, const void* what, std::uint32_t index) {
   nodes_.push_back({body, what, nullptr, {}, index});
 }
 
-void CpuProgram::add(const PlanNode& plan, std::uint32_t index) {
-  const Command& command = plan.command;
+void CpuProgram::add(const Command& command, std::uint32_t index) {
   if (const auto* launch = std::get_if<command::Launch>(&command)) {
     const std::uint64_t blocks = launch->grid.blocks.count();
     if (blocks == 1 && launch->count == 0) {
@@ -156,7 +160,7 @@ void CpuProgram::add_row(std::span<const PlanPatch> patches) {
 }
 
 void CpuProgram::add_bound(Node& node, std::span<const PlanPatch> patches) {
-  Command& command = bound_commands_.emplace_back(plan_[node.index].command);
+  Command& command = bound_commands_.emplace_back(plan_.node(node.index).command);
   std::byte* fields[2] = {};
   if (auto* const launch = std::get_if<command::Launch>(&command)) {
     const std::size_t bytes = launch->kernel->argument_bytes;
@@ -209,7 +213,7 @@ std::uint64_t CpuProgram::bytes() const noexcept {
 std::string_view CpuProgram::name_at(const void* at) const noexcept {
   const auto* node = static_cast<const Node*>(at);
   if (!node) return name_;
-  const PlanNode& plan = plan_[node->index];
+  const PlanNode plan = plan_.node(node->index);
   if (!plan.name.empty()) return plan.name;
   const std::string_view kernel = name_of(plan.command);
   return kernel.empty() ? std::string_view{verb_of(plan.command)} : kernel;
@@ -252,9 +256,12 @@ FailurePtr CpuProgram::go_on_after(const Node* failed, const Node* end,
     using Kind = NodeOutcome::Kind;
     Spread spread;
     outcomes.push_back({failed->index, Kind::failed, failed->index, first});
-    spread.spoil(plan_[failed->index].touches, failed->index);
+    std::vector<NodeTouch> touches;
+    plan_.add_touches(failed->index, touches);
+    spread.spoil(touches, failed->index);
     for (const Node* node = failed + 1; node != end; ++node) {
-      const auto touches = plan_[node->index].touches;
+      touches.clear();
+      plan_.add_touches(node->index, touches);
       const std::uint32_t root = spread.root_of(touches);
       if (root != Spread::clean) {
         outcomes.push_back({node->index, Kind::skipped, root, nullptr});

@@ -51,7 +51,8 @@ private:
   struct ChildNode;
   class Calls;
 
-  void add(const PlanNode& plan, std::uint32_t index);
+  void reserve();
+  void add(const Command& command, std::uint32_t index);
   void add_call(CpuBody body, const void* what, std::uint32_t index);
   FailurePtr fail(const Node& node) noexcept;
   FailurePtr go_on_after(const Node* failed, const Node* end, std::atomic<const void*>& at,
@@ -59,7 +60,7 @@ private:
   void add_row(std::span<const PlanPatch> patches);
   void add_bound(Node& node, std::span<const PlanPatch> patches);
 
-  std::span<const PlanNode> plan_;
+  const PlanNodes& plan_;
   std::string_view name_;
   Splitter& splitter_;
   const std::atomic<bool>& ends_loops_;

@@ -296,7 +296,7 @@ TEST_CASE("an empty recording is legal", "[capture]") {
   CHECK(sealed->guarded_bytes() == 0);
   CHECK(sealed->inputs().empty());
   CHECK(sealed->may_write().empty());
-  CHECK(sealed->plan().nodes.empty());
+  CHECK(sealed->plan().nodes.size() == 0);
   CHECK(sealed->to_dot() == "digraph \"nothing\" {\n}\n");
   int calls = 0;
   sealed->walk_outcome({}, [&](auto...) { ++calls; });
@@ -368,23 +368,24 @@ TEST_CASE("a plan names addresses and its nodes are those of the recording", "[c
   const GraphPlan plan = sealed->plan();
   CHECK(plan.name == "step");
   REQUIRE(plan.nodes.size() == 2);
-  CHECK(std::get<command::Fill>(plan.nodes[0].command).to == in->device.address);
-  CHECK(plan.nodes[0].name == "fill");
-  CHECK(plan.nodes[1].name == "add_one");
-  REQUIRE(plan.nodes[1].touches.size() == 2);
-  CHECK(plan.nodes[1].touches[0].addresses ==
-        ByteRange{in->device.address + 16, in->device.address + 32});
-  CHECK(plan.nodes[1].touches[0].access == Access::reads);
-  CHECK(plan.nodes[1].touches[1].addresses ==
-        ByteRange{out->device.address, out->device.address + 16});
-  CHECK(std::vector(plan.nodes[1].after.begin(), plan.nodes[1].after.end()) ==
-        std::vector<std::uint32_t>{0});
-  CHECK(sealed->plan().nodes.data() == plan.nodes.data());
+  const PlanNode first = plan.nodes.node(0);
+  const PlanNode second = plan.nodes.node(1);
+  CHECK(std::get<command::Fill>(first.command).to == in->device.address);
+  CHECK(first.name == "fill");
+  CHECK(second.name == "add_one");
+  std::vector<NodeTouch> bytes;
+  plan.nodes.add_touches(1, bytes);
+  REQUIRE(bytes.size() == 2);
+  CHECK(bytes[0].addresses == ByteRange{in->device.address + 16, in->device.address + 32});
+  CHECK(bytes[0].access == Access::reads);
+  CHECK(bytes[1].addresses == ByteRange{out->device.address, out->device.address + 16});
+  CHECK(std::vector(second.after.begin(), second.after.end()) == std::vector<std::uint32_t>{0});
+  CHECK(&sealed->plan().nodes == &plan.nodes);
 
   const NodeView node = sealed->node(1);
   CHECK(node.verb == "launch");
-  CHECK(node.arguments.data() == arguments);
-  CHECK(node.arguments.size() == add_one.definition()->argument_bytes);
+  REQUIRE(node.arguments.size() == add_one.definition()->argument_bytes);
+  CHECK(std::equal(node.arguments.begin(), node.arguments.end(), block));
   CHECK(node.touches[1].hold == out);
   CHECK(node.where.line == 12);
   CHECK(sealed->guarded_bytes() == 128);
@@ -400,7 +401,7 @@ TEST_CASE("a name given to a node is copied and shown", "[capture]") {
   }
   const Sealed sealed = seal(recorder);
   CHECK(sealed->node(0).name.substr(0, 18) == "a rather long name");
-  CHECK(sealed->plan().nodes[0].name == sealed->node(0).name);
+  CHECK(sealed->plan().nodes.node(0).name == sealed->node(0).name);
 }
 
 TEST_CASE("a recording draws itself with a graph and names and arrows", "[capture][O20]") {

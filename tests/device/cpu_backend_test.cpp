@@ -3,6 +3,7 @@
 
 #include <support/cpu_rig.hpp>
 #include <support/gate.hpp>
+#include <support/hand_plan.hpp>
 #include <support/host_memory.hpp>
 
 #include <catch2/catch.hpp>
@@ -411,9 +412,10 @@ TEST_CASE("a kernel that never returns makes stop say its name", "[device][cpu][
   std::vector<int> none;
   TestWork work;
   work.launch(endless, 1, none);
-  std::vector<PlanNode> nodes(3);
-  nodes[1].command = work.command;
-  nodes[1].name = "node of endless";
+  HandPlan nodes;
+  nodes.add("first", {});
+  nodes.add("node of endless", work.command);
+  nodes.add("last", {});
   auto program = backend->lower({nodes, "graph"});
   REQUIRE(program);
   if (in_graph) work.command = command::RunGraph{program->get()};

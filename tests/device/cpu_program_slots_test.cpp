@@ -4,6 +4,7 @@
 #include <reprise/device/cpu/backend.hpp>
 
 #include <support/cpu_rig.hpp>
+#include <support/hand_plan.hpp>
 
 #include <catch2/catch.hpp>
 
@@ -38,20 +39,17 @@ struct Plan {
     const std::uint64_t bytes = n * sizeof(int);
     launch(grid, first, {0, 0, 0, 0});
     launch(grid, second, {1, 1, std::uint32_t{sizeof(detail::BufferSlot)}, 0});
-    nodes.push_back({command::Fill{address(b), 4, 7, 4}, {}, {}, "fill"});
+    nodes.add("fill", command::Fill{address(b), 4, 7, 4});
     patches.push_back({2, 1, 0, 0});
-    nodes.push_back({command::Copy{address(b) + bytes - 4, address(a), 4}, {}, {}, "copy"});
+    nodes.add("copy", command::Copy{address(b) + bytes - 4, address(a), 4});
     patches.push_back({3, 1, 0, bytes - 4});
     patches.push_back({3, 0, 1, 0});
-    nodes.push_back({command::Write{address(b) + 4, reinterpret_cast<const std::byte*>(&nine), 4},
-                     {},
-                     {},
-                     "write"});
+    nodes.add("write",
+              command::Write{address(b) + 4, reinterpret_cast<const std::byte*>(&nine), 4});
     patches.push_back({4, 1, 0, 4});
   }
   void launch(Grid grid, const ArgumentBlock& arguments, PlanPatch patch) {
-    nodes.push_back(
-        {command::Launch{bump.definition().get(), grid, arguments.data()}, {}, {}, "bump"});
+    nodes.add("bump", command::Launch{bump.definition().get(), grid, arguments.data()});
     patches.push_back(patch);
   }
   static Ints expected(std::size_t n, int value) {
@@ -71,7 +69,7 @@ struct Plan {
   int nine = 9;
   ArgumentBlock first{bump, a, middle, one};
   ArgumentBlock second{bump, middle, b, ten};
-  std::vector<PlanNode> nodes;
+  HandPlan nodes;
   std::vector<PlanPatch> patches;
 };
 
@@ -125,11 +123,11 @@ TEST_CASE("a node that fails at bound bytes is told and spreads as recorded",
   const ArgumentBlock refusing{refuse, a, b};
   const ArgumentBlock reading{bump, b, c, one};
   const auto range = [](const Ints& ints) { return ByteRange{address(ints), address(ints) + 16}; };
-  const NodeTouch first[] = {{range(a), Access::reads}, {range(b), Access::must_write}};
-  const NodeTouch second[] = {{range(b), Access::reads}, {range(c), Access::must_write}};
-  const std::vector<PlanNode> nodes{
-      {command::Launch{refuse.definition().get(), Grid{1}, refusing.data()}, first, {}, "first"},
-      {command::Launch{bump.definition().get(), Grid{1}, reading.data()}, second, {}, "second"}};
+  HandPlan nodes;
+  nodes.add("first", command::Launch{refuse.definition().get(), Grid{1}, refusing.data()},
+            {{range(a), Access::reads}, {range(b), Access::must_write}});
+  nodes.add("second", command::Launch{bump.definition().get(), Grid{1}, reading.data()},
+            {{range(b), Access::reads}, {range(c), Access::must_write}});
   const std::vector<PlanPatch> patches{{0, 0, 0, 0}};
   auto lowered = rig->lower({nodes, "plan", patches});
   REQUIRE(lowered);

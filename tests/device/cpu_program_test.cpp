@@ -5,6 +5,7 @@
 
 #include <support/cpu_rig.hpp>
 #include <support/gate.hpp>
+#include <support/hand_plan.hpp>
 #include <support/host_memory.hpp>
 #include <support/seed.hpp>
 
@@ -45,18 +46,16 @@ public:
   template <class... A, class... V>
   void launch(std::string name, const Kernel<void(A...)>& kernel, Grid grid, V&&... values) {
     arguments_.emplace_back(kernel, values...);
-    auto& touches = touches_.emplace_back();
+    std::vector<NodeTouch> touches;
     (touch<A>(touches, values), ...);
     add(std::move(name), command::Launch{kernel.definition().get(), grid, arguments_.back().data()},
-        touches);
+        std::move(touches));
   }
-  void add(std::string name, Command command, std::vector<NodeTouch> touched = {}) {
-    const auto& touches = touches_.emplace_back(std::move(touched));
-    nodes_.push_back({command, touches, {}, names_.emplace_back(std::move(name))});
+  void add(std::string name, Command command, std::vector<NodeTouch> touches = {}) {
+    nodes_.add(std::move(name), command, std::move(touches));
   }
-  /// The nodes of a plan do not move once it is lowered.
   GraphPlan view() { return {nodes_, "plan"}; }
-  const std::vector<PlanNode>& nodes() const { return nodes_; }
+  const HandPlan& nodes() const { return nodes_; }
 
 private:
   template <class A, class V>
@@ -67,9 +66,7 @@ private:
   }
 
   std::deque<ArgumentBlock> arguments_;
-  std::deque<std::vector<NodeTouch>> touches_;
-  std::deque<std::string> names_;
-  std::vector<PlanNode> nodes_;
+  HandPlan nodes_;
 };
 
 std::unique_ptr<GraphProgram> lower(CpuRig& rig, Plan& plan) {
@@ -205,9 +202,9 @@ TEST_CASE("arguments are read where the plan keeps them", "[device][cpu][program
   CpuRig rig(small_cpu(0));
   std::vector<int> x(4, 0);
   ArgumentBlock arguments(bump, x, 1);
-  const PlanNode node{
-      command::Launch{bump.definition().get(), Grid{1}, arguments.data()}, {}, {}, "bump"};
-  auto program = rig->lower({std::span(&node, 1), "plan"});
+  HandPlan plan;
+  plan.add("bump", command::Launch{bump.definition().get(), Grid{1}, arguments.data()});
+  auto program = rig->lower({plan, "plan"});
   REQUIRE(program);
   run(rig, **program);
   arguments = ArgumentBlock(bump, x, 10);
