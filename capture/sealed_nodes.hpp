@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -36,6 +37,12 @@ class NodeTouches {
 public:
   class Iterator {
   public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = Touch;
+    using difference_type = std::ptrdiff_t;
+    using pointer = void;
+    using reference = Touch;
+
     Iterator(const detail::PackedTouch* at, const HoldRef* holds) noexcept
         : at_(at), holds_(holds) {}
     Touch operator*() const noexcept { return {holds_[at_->hold], at_->range, at_->access}; }
@@ -43,6 +50,7 @@ public:
       ++at_;
       return *this;
     }
+    Iterator operator++(int) noexcept { return {at_++, holds_}; }
     friend bool operator==(const Iterator&, const Iterator&) noexcept = default;
 
   private:

@@ -71,6 +71,9 @@ public:
   virtual ~GraphProgram() = default;
   /// Bytes of host memory it takes.
   virtual std::uint64_t bytes() const noexcept = 0;
+  /// The argument block of a launch was changed in place. Called as a command of the stream that
+  /// the program runs on, so never during a run.
+  virtual void arguments_changed(std::uint32_t /*node*/) noexcept {}
 };
 
 }  // namespace reprise

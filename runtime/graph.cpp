@@ -17,15 +17,11 @@ namespace reprise {
 
 namespace detail {
 
-namespace {
-
 const std::shared_ptr<GraphState>& state_of(const Graph& graph, const char* verb) {
   const auto& state = GraphAccess::state(graph);
   if (!state) throw Failure(Errc::empty_graph, verb, "the graph handle is empty");
   return state;
 }
-
-}  // namespace
 
 const std::shared_ptr<GraphState>& device_state_of(const Graph& graph, const char* verb) {
   const auto& state = state_of(graph, verb);
@@ -85,6 +81,21 @@ void GraphState::note_failure(const FailurePtr& failure) noexcept {
 FailurePtr GraphState::last_failure() const {
   const std::lock_guard lock(mutex_);
   return last_failure_;
+}
+
+std::vector<std::byte> GraphState::arguments(std::uint32_t node) const {
+  const std::lock_guard lock(mutex_);
+  if (const auto at = updated_.find(node); at != updated_.end()) return at->second;
+  const auto block = recording->node(node).arguments;
+  return {block.begin(), block.end()};
+}
+
+void GraphState::note_arguments(Blocks& blocks) noexcept {
+  const std::lock_guard lock(mutex_);
+  while (!blocks.empty()) {
+    auto added = updated_.insert(blocks.extract(blocks.begin()));
+    if (!added.inserted) added.position->second.swap(added.node.mapped());
+  }
 }
 
 Operation* make_client_replay(const Client& client, const Graph& graph) {

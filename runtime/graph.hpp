@@ -3,9 +3,11 @@
 
 #include <reprise/memory/error.hpp>
 #include <reprise/runtime/future.hpp>
+#include <reprise/runtime/graph_change.hpp>
 #include <reprise/runtime/options.hpp>
 #include <reprise/runtime/output_lease.hpp>
 #include <reprise/runtime/slots.hpp>
+#include <reprise/runtime/verbs.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -181,6 +183,45 @@ public:
   template <class... Tail>
   auto async_lease(std::string_view slot, Tail&&... tail) const;
 
+  /// Gives the launch that is node `node` other scalars: replays that were asked for before keep
+  /// the old ones, replays from here on have the new ones. Its buffers stay the bytes they are;
+  /// bytes are changed by clone(), the rest by a new graph.
+  ///
+  /// Blocks until the device has taken it, not until the replays before it have run. If it throws,
+  /// nothing has changed.
+  ///
+  /// Errc::out_of_range      no such node
+  /// Errc::invalid_argument  it is no launch of `kernel`
+  /// Errc::unsupported       a buffer is not the bytes that it was; the graph was made a node of
+  ///                         another one. Nor can a graph that was updated become one; a clone can.
+  /// Errc::empty_graph, not_initialized, closed
+  template <class... A, class... X>
+  void update(std::uint32_t node, const Kernel<void(A...)>& kernel, const X&... arguments) const {
+    const detail::LaunchArguments<A...> bound(arguments...);
+    update_node(node, kernel.definition(), bound.view());
+  }
+  /// Gives every launch the scalars that it has in `other`, at once, if nothing else differs; if
+  /// something does, changes nothing and the answer says what. `other` may be captured or built.
+  ///
+  /// Errc::unsupported, empty_graph, not_initialized, closed
+  GraphDiff update(const Graph& other) const;
+  /// What it would take to make this graph `other`, node by node. Errc::empty_graph.
+  GraphDiff diff(const Graph& other) const;
+  /// A graph of the same nodes, names, order and slots, with the scalars of now, that has other
+  /// buffers in the place of some. Blocks until it is lowered. Host memory and functions are shared
+  /// with this one.
+  ///
+  /// Errc::size_mismatch     two sides of a change
+  /// Errc::invalid_argument  buffers that are replaced share bytes; a node names bytes inside and
+  ///                         outside of one, or would name bytes twice and write them
+  /// Errc::misaligned        an offset that the elements of a kernel do not allow
+  /// Errc::unsupported       a host call or a graph within the graph names bytes to be replaced
+  /// Errc::wrong_device, empty_handle, empty_graph, not_initialized, closed
+  Graph clone(std::span<const BufferChange> changes) const;
+  Graph clone(std::initializer_list<BufferChange> changes = {}) const {
+    return clone(std::span<const BufferChange>(changes.begin(), changes.size()));
+  }
+
   /// The name given at capture.
   std::string_view name() const noexcept;
   /// Nodes. Zero-byte copies and empty grids are dropped while recording.
@@ -205,6 +246,8 @@ public:
 private:
   friend struct detail::GraphAccess;
   explicit Graph(std::shared_ptr<detail::GraphState> state) noexcept : state_(std::move(state)) {}
+  void update_node(std::uint32_t node, const KernelRef& kernel,
+                   const detail::ArgumentView& arguments) const;
 
   std::shared_ptr<detail::GraphState> state_;
 };

@@ -306,6 +306,10 @@ void GraphBuilder::check_for(const Client& client) const {
       if (state->logical->core.get() != &core) {
         refuse(Errc::wrong_device, "the graph is of another device");
       }
+      // Relaxed: here only told early; the device thread decides.
+      if (state->was_updated.load(std::memory_order_relaxed)) {
+        refuse(Errc::unsupported, detail::GraphState::no_child);
+      }
     }
   }
 }
@@ -340,6 +344,14 @@ public:
 
   void accept(detail::Actor& actor) override {
     REPRISE_CHECK(actor.is_recording(*this), "a condition is asked in a graph alone");
+    if (body_->was_updated.load(std::memory_order_relaxed)) {
+      return actor.refuse(*this, Errc::unsupported, detail::GraphState::no_child);
+    }
+    body_->is_child = true;
+    if (rotates(*body_)) {
+      return actor.refuse(*this, Errc::unsupported,
+                          "a graph within a graph has fixed addresses, and slots of this rotate");
+    }
     if (body_->recording->node_count() == 0) return actor.done(*this);
     const Touch& condition = sets_.front();
     command = command::RunGraph{body_->program.get(), nullptr, repeat_,

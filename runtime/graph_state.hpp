@@ -9,6 +9,9 @@
 #include <reprise/runtime/rotation.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -55,6 +58,19 @@ struct GraphState : ControlNode, std::enable_shared_from_this<GraphState> {
   void note_failure(const FailurePtr& failure) noexcept;
   FailurePtr last_failure() const;
 
+  /// Argument blocks by node.
+  using Blocks = std::map<std::uint32_t, std::vector<std::byte>>;
+  /// The argument block of a launch, as replays that are asked for now will have it. Any thread.
+  std::vector<std::byte> arguments(std::uint32_t node) const;
+  /// An update has been accepted. Takes what it needs out of `blocks`.
+  void note_arguments(Blocks& blocks) noexcept;
+
+  // Programs share argument blocks with those they are nodes of, so a graph is never both. Set by
+  // the device thread, which alone decides by them.
+  static constexpr const char* no_child = "a graph that was updated cannot be a node of another";
+  bool is_child = false;  ///< Or was.
+  std::atomic<bool> was_updated{false};
+
   // The device thread's list of live graphs.
   GraphState* next = nullptr;
   GraphState* before = nullptr;
@@ -62,9 +78,13 @@ struct GraphState : ControlNode, std::enable_shared_from_this<GraphState> {
 private:
   GraphState() = default;
 
-  mutable std::mutex mutex_;  // guards last_failure_
+  mutable std::mutex mutex_;  // guards both
   FailurePtr last_failure_;
+  Blocks updated_;  // What is in the recording belongs to the device.
 };
+
+/// What `graph` refers to. Throws Failure empty_graph.
+const std::shared_ptr<GraphState>& state_of(const Graph& graph, const char* verb);
 
 /// Whether a node of `recording` calls the host, or might.
 bool calls_host(const Recording& recording) noexcept;

@@ -92,6 +92,10 @@ public:
       if (!this->waits_for.add(through_->device.last)) throw std::bad_alloc();
       return Replay::accept(actor);
     }
+    if (graph.was_updated.load(std::memory_order_relaxed)) {
+      return actor.refuse(*this, Errc::unsupported, GraphState::no_child);
+    }
+    this->graph_->is_child = true;
     if (graph.recording->node_count() == 0) return actor.done(*this);
     if (rotates(graph)) {
       return actor.refuse(*this, Errc::unsupported,

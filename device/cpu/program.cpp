@@ -195,6 +195,19 @@ void CpuProgram::add_bound(Node& node, std::span<const PlanPatch> patches) {
   }
 }
 
+// The first row reads the plan's; what names a slot in the second row has a copy.
+void CpuProgram::arguments_changed(std::uint32_t index) noexcept {
+  const auto* const launch = std::get_if<command::Launch>(&plan_.node(index).command);
+  const std::byte* const from = launch->arguments;
+  for (Node& node : bound_nodes_) {
+    if (node.index != index) continue;
+    const bool is_split = node.body == &Calls::split;
+    const std::byte* const to =
+        is_split ? static_cast<const SplitNode*>(node.callable)->launch->arguments : node.arguments;
+    if (to != from) std::memcpy(const_cast<std::byte*>(to), from, launch->kernel->argument_bytes);
+  }
+}
+
 std::uint64_t CpuProgram::bytes() const noexcept {
   std::uint64_t bytes =
       sizeof *this + (nodes_.capacity() + bound_nodes_.capacity()) * sizeof(Node) +

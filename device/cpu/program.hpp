@@ -34,6 +34,7 @@ public:
   ~CpuProgram() override;
 
   std::uint64_t bytes() const noexcept override;
+  void arguments_changed(std::uint32_t node) noexcept override;
 
   /// Runs all nodes on behalf of `stream`. Null if all succeeded; else the first failure, and in
   /// `outcomes` every node that failed or was skipped, in order. Empty `outcomes` beside a failure
