@@ -400,3 +400,26 @@ TEST_CASE("a library thread writes more than staging holds without waiting [B28]
   client.synchronize();
   CHECK(client.read(x) == counted(4));
 }
+
+TEST_CASE("what is read of a buffer moves, and its size is known without asking [B268]",
+          "[runtime]") {
+  test::WatchedDevice device(1);
+  const Client client = device.client();
+  std::vector<int> values(1024);
+  for (int i = 0; i < 1024; ++i) values[static_cast<std::size_t>(i)] = i;
+  const auto whole = client.create<int>(values);
+  client.synchronize();
+  (void)device.backend().take_commands();
+  CHECK(whole.size() == 1024);
+  CHECK(whole.size_bytes() == 4096);
+  const auto view = whole.slice(100, 100);
+  CHECK(device.backend().take_commands().empty());
+  const std::vector<int> part = client.read(view);
+  CHECK(part == std::vector<int>(values.begin() + 100, values.begin() + 200));
+  std::uint64_t moved = 0;
+  for (const Command& command : device.backend().take_commands()) {
+    if (const auto* read = std::get_if<command::Read>(&command)) moved += read->bytes;
+  }
+  CHECK(moved == 400);
+  CHECK(client.read(whole) == values);
+}
