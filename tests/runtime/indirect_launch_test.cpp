@@ -71,6 +71,24 @@ TEST_CASE("a launch runs as many blocks as the device says when its turn comes [
   }
 }
 
+TEST_CASE("a replay runs as many blocks as its count says then, not as it said at capture [B105]",
+          "[runtime]") {
+  Bench bench(GENERATE(0u, 2u));
+  const Client& client = bench.client;
+  const auto count = client.create<std::uint32_t>({1});
+  const auto x = client.zeros<std::uint32_t>(4);
+  const Kernel mark{"mark",
+                    [](Block block, Update<std::uint32_t> marks) { marks[block.index.x] = 7; }};
+  const Graph graph = client.capture([&](Client& c) {
+    c.launch(mark, IndirectGrid{Grid(4), count}, x);
+  });
+  graph.run();
+  CHECK(client.read(x) == Numbers{7, 0, 0, 0});
+  client.write(count, Numbers{3});
+  graph.run();
+  CHECK(client.read(x) == Numbers{7, 7, 7, 0});
+}
+
 TEST_CASE("an earlier kernel says how much of a later one runs, in a graph too [I24] [I25]",
           "[runtime]") {
   Bench bench(GENERATE(0u, 2u));

@@ -423,3 +423,28 @@ TEST_CASE("what is read of a buffer moves, and its size is known without asking 
   CHECK(moved == 400);
   CHECK(client.read(whole) == values);
 }
+
+TEST_CASE("any number of writes in a window takes no staging, and replays in order [B112]",
+          "[runtime]") {
+  Runtime runtime;
+  Device device = runtime.open("cpu:0", small_staging(1));
+  const Client client = device.client();
+  const auto x = client.zeros<float>(150);
+  const auto large = client.zeros<float>(block_floats);
+  client.synchronize();
+  const std::uint64_t requests = device.memory_report().staging.requests;
+  const Graph graph = client.capture([&](Client& c) {
+    for (std::size_t i = 0; i < 150; ++i) {
+      c.write(x.slice(i, 1), Floats{static_cast<float>(i)});
+      c.write(large, Floats(block_floats, static_cast<float>(i)));
+    }
+  });
+  CHECK(graph.node_count() == 300);
+  CHECK(device.memory_report().staging.requests == requests);
+  CHECK(device.memory_report().staging.in_use == 0);
+  graph.run();
+  Floats expected(150);
+  std::iota(expected.begin(), expected.end(), 0.0f);
+  CHECK(client.read(x) == expected);
+  CHECK(client.read(large) == Floats(block_floats, 149));
+}
