@@ -270,3 +270,24 @@ TEST_CASE("many devices and contexts and initiators lose no handler",
   CHECK(ledger.dropped == 0);
   CHECK(ledger.on_device == 0);
 }
+
+TEST_CASE("a context that goes down waits until the device has let go of it",
+          "[runtime][threads]") {
+  auto* const queue = new detail::PortQueue(nullptr);
+  REQUIRE(queue->enter());
+  std::atomic<bool> down{false};
+  std::thread context([&] {
+    queue->shut_down();
+    down = true;
+  });
+  // Closed to others it has begun, and has seen that one is inside.
+  while (queue->enter()) {
+    queue->leave();
+    std::this_thread::yield();
+  }
+  CHECK_FALSE(down);
+  queue->leave();
+  context.join();
+  CHECK(down);
+  queue->drop_reference();
+}
